@@ -1,4 +1,4 @@
-"""What a server that joins a stream has on its own disk, and how that is read."""
+"""What a server that starts has on its own disk, and how that is read."""
 
 import os
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from beanstalk_twisted.binlog.segments.format import (
     parse_segment_name,
     segment_name,
 )
-from beanstalk_twisted.replication.followed_log import FollowedLog, Piece, Stray
+from beanstalk_twisted.replication.followed_log import FollowedLog, Piece, Rejected
 from beanstalk_twisted.replication.stream.messages import (
     Assembler,
     Kind,
@@ -30,7 +30,7 @@ from beanstalk_twisted.replication.stream.messages import (
 )
 
 
-class Told:
+class StreamHistory:
     """What the messages of a stream tell of its segments, from one that begins a segment on.
 
     :ivar headers: of the segments that begin, in order.
@@ -51,7 +51,7 @@ class Told:
         if write is None:
             return
         piece = self._log.take(write)
-        if isinstance(piece, Stray):
+        if isinstance(piece, Rejected):
             return
         if piece.header is not None:
             self.headers.append(piece.header)
@@ -180,7 +180,7 @@ NOTHING_COMMON: Final = (
 )
 
 
-class Comparison:
+class HistoryCheck:
     """Compares the log here with the stream, from a segment on, up to the first difference; and
     cuts what follows.  Both in the I/O thread.
 
@@ -226,7 +226,7 @@ class Comparison:
         None if it counts for nothing.
         """
         piece = self._log.take(write)
-        if isinstance(piece, Stray):
+        if isinstance(piece, Rejected):
             return None
         seq = write.segment
         if piece.header is not None:

@@ -10,7 +10,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.batches import Batch
-from beanstalk_twisted.replication.roster import Identity, note_text
+from beanstalk_twisted.replication.membership import Identity, note_text
 from beanstalk_twisted.replication.segment_positions import Purger
 from beanstalk_twisted.replication.states import (
     BEGINNING,
@@ -19,7 +19,7 @@ from beanstalk_twisted.replication.states import (
     LEADING,
     PUBLISHER,
 )
-from beanstalk_twisted.replication.stream.door import (
+from beanstalk_twisted.replication.stream.interface import (
     HeldLease,
     Refused,
     Stream,

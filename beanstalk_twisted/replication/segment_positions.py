@@ -10,8 +10,8 @@ from twisted.logger import Logger
 
 from beanstalk_twisted.binlog.segments.format import SegmentHeader
 from beanstalk_twisted.replication.followed_log import FollowedLog
-from beanstalk_twisted.replication.stream.door import Stream
-from beanstalk_twisted.replication.stream_reading import Ask, Beginnings, Behind, StreamReader
+from beanstalk_twisted.replication.stream.interface import Stream
+from beanstalk_twisted.replication.stream_reading import Ask, Behind, SegmentIndex, StreamReader
 from beanstalk_twisted.storage.fail_stop import FailStop, fail_stop
 from beanstalk_twisted.storage.io_thread import Reactor
 
@@ -40,7 +40,7 @@ class FirstPositions:
     async def _find(self, headers: Sequence[SegmentHeader], ask: Ask) -> None:
         """Find the first message of each segment, up to one that the stream has not."""
         reader = StreamReader(self._stream, ask)
-        beginnings = Beginnings(reader, self._stream.url, lambda position, last: None)
+        beginnings = SegmentIndex(reader, self._stream.url, lambda position, last: None)
         await reader.begin()
         for header in headers:
             try:

@@ -5,7 +5,7 @@ from typing import Final
 
 from twisted.internet.defer import Deferred
 
-from beanstalk_twisted.replication.stream.door import (
+from beanstalk_twisted.replication.stream.interface import (
     Message,
     Stream,
     StreamError,

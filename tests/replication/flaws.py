@@ -12,7 +12,7 @@ from beanstalk_twisted.binlog.batches import Batch
 from beanstalk_twisted.daemon.replicated import ReplicatedService
 from beanstalk_twisted.replication.publisher import Publisher
 from beanstalk_twisted.replication.standby import Standby
-from beanstalk_twisted.replication.stream.door import Message
+from beanstalk_twisted.replication.stream.interface import Message
 from beanstalk_twisted.replication.stream.messages import FillMark
 from beanstalk_twisted.server.service import BeanstalkService
 from tests.replication.servers import Door

@@ -14,9 +14,9 @@ from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import Start, TubeDef
 from beanstalk_twisted.binlog.space_budget import Demand
 from beanstalk_twisted.binlog.writer import Writer
+from beanstalk_twisted.replication.membership import Identity
 from beanstalk_twisted.replication.publisher import Publisher, PublisherEvents, Times
-from beanstalk_twisted.replication.roster import Identity
-from beanstalk_twisted.replication.stream.door import HeldLease, StreamError
+from beanstalk_twisted.replication.stream.interface import HeldLease, StreamError
 from beanstalk_twisted.replication.stream.messages import (
     Assembler,
     Note,

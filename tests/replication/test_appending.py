@@ -12,7 +12,7 @@ from twisted.internet.defer import CancelledError
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.replication.publisher import Publisher
-from beanstalk_twisted.replication.stream.door import (
+from beanstalk_twisted.replication.stream.interface import (
     EXPIRE_S,
     MARGIN_PARTS,
     MAX_MESSAGE_BYTES,

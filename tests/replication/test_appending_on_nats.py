@@ -12,7 +12,7 @@ from twisted.internet.threads import deferToThread
 
 from beanstalk_twisted.replication.publisher import Publisher
 from beanstalk_twisted.replication.stream.addresses import parse
-from beanstalk_twisted.replication.stream.door import HeldLease, WrongPosition
+from beanstalk_twisted.replication.stream.interface import HeldLease, WrongPosition
 from beanstalk_twisted.replication.stream.jetstream import JetStream
 from beanstalk_twisted.replication.stream.messages import Write, encode_write
 from tests.conftest import the_reactor

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from beanstalk_twisted.binlog.errors import Incompatible
-from beanstalk_twisted.replication.reception import FOLLOWS
+from beanstalk_twisted.replication.receiving import FOLLOWS
 from beanstalk_twisted.replication.stream.messages import Kind, Part, decode, encode_note
 from beanstalk_twisted.replication.stream_reading import MAX_LOOKED_THROUGH
 from beanstalk_twisted.replication.window import MAX_STEPPED

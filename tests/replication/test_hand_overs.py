@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from beanstalk_twisted.replication.stream.door import EXPIRE_S
+from beanstalk_twisted.replication.stream.interface import EXPIRE_S
 from beanstalk_twisted.replication.stream.messages import Kind
 from tests.replication.servers import LEASE_S as SERVICE_LEASE_S
 from tests.replication.servers import SOUND, ReplicatedLog

@@ -8,14 +8,14 @@ from contextlib import suppress
 
 import pytest
 
+from beanstalk_twisted.replication.membership import read_note
 from beanstalk_twisted.replication.publisher import (
     HAND_OVER_S,
     REPLICATE_TIMEOUT_S,
     PublisherEvents,
 )
-from beanstalk_twisted.replication.roster import read_note
 from beanstalk_twisted.replication.segment_positions import PURGE_RETRY_S
-from beanstalk_twisted.replication.stream.door import Ends, HeldLease, Message
+from beanstalk_twisted.replication.stream.interface import Ends, HeldLease, Message
 from beanstalk_twisted.replication.stream.messages import (
     MAX_IN_FLIGHT,
     Kind,

@@ -19,8 +19,9 @@ from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.records.others import Trim
 from beanstalk_twisted.binlog.segments.format import REHOMED, TRAILER_BYTES, segment_name
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.replication.reception import FOLLOWS, HEARS_NOTHING
-from beanstalk_twisted.replication.roster import Identity, note_text
+from beanstalk_twisted.replication.membership import Identity, note_text
+from beanstalk_twisted.replication.promotion import Promoted
+from beanstalk_twisted.replication.receiving import FOLLOWS, HEARS_NOTHING
 from beanstalk_twisted.replication.standby import MAX_AHEAD_BYTES, Standby
 from beanstalk_twisted.replication.stream.messages import (
     Kind,
@@ -32,7 +33,6 @@ from beanstalk_twisted.replication.stream.messages import (
     write_of,
 )
 from beanstalk_twisted.replication.stream_reading import Behind
-from beanstalk_twisted.replication.succeeding import Succession
 from beanstalk_twisted.storage.clock import NS, LogClock
 from beanstalk_twisted.storage.io_thread import InlineIo, Io
 from beanstalk_twisted.wire.replies import DELETED
@@ -87,7 +87,7 @@ class Host(Machine):
 
     @property
     def is_active(self) -> bool:
-        return isinstance(self.outcome, Succession)
+        return isinstance(self.outcome, Promoted)
 
     def rotate(self) -> None:
         self.outcome.opened.log.rotate()
@@ -221,7 +221,7 @@ def test_a_standby_waits_for_the_lease_of_the_active_server_if_that_is_longer() 
 def test_a_standby_that_gets_nothing_of_what_is_there_asks_anew() -> None:
     cluster, active, standby = pair()
     cluster.pass_s(1, active)
-    following = standby.standby._reception.following
+    following = standby.standby._buffer.following
     assert following is not None
     following.stop()
     active.put(b"unheard")
@@ -537,7 +537,7 @@ def test_a_standby_that_is_stopped_while_it_joins_leaves_nothing_behind() -> Non
         World.pass_s(cluster, 0.001)
     assert again.standby._waits.count == 1
     doing = again.standby.figures().doing
-    assert re.fullmatch(r"joins its log to the stream: message \d+ of \d+", doing)
+    assert re.fullmatch(r"catches up with the stream: message \d+ of \d+", doing)
     again.standby.stop()
     assert again.outcome.check(CancelledError)
     cluster.pass_s(0.05)

@@ -103,8 +103,8 @@ def noting(arrows: Seen, combinations: Seen) -> type[Standby]:
         def __init__(self, *args: Any) -> None:
             super().__init__(*args)
             note(self, "standby", lambda: (self._is_unheard,))
-            note(self._joining, "catch up", tuple)
-            note(self._succeeding, "promotion", tuple)
+            note(self._catch_up, "catch up", tuple)
+            note(self._promotion, "promotion", tuple)
 
         def _not_answered(self) -> None:
             super()._not_answered()

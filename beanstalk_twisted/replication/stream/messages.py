@@ -13,7 +13,7 @@ from beanstalk_twisted.binlog.segments.format import (
     SegmentHeader,
     decode_segment_header,
 )
-from beanstalk_twisted.replication.stream.door import MAX_MESSAGE_BYTES
+from beanstalk_twisted.replication.stream.interface import MAX_MESSAGE_BYTES
 
 MAGIC: Final = b"BTR1"
 """Ends with the version of these messages; a change raises it."""

@@ -10,9 +10,9 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.binlog.segments.format import segment_name
 from beanstalk_twisted.replication.followed_log import FollowedLog
 from beanstalk_twisted.replication.local_log import taken_out
-from beanstalk_twisted.replication.roster import read_note
+from beanstalk_twisted.replication.membership import read_note
 from beanstalk_twisted.replication.segment_positions import Spawn
-from beanstalk_twisted.replication.stream.door import (
+from beanstalk_twisted.replication.stream.interface import (
     Ends,
     Message,
     Silence,
@@ -31,7 +31,7 @@ RETRY_S: Final = 0.2
 """Seconds until a stream that did not answer is asked again."""
 
 
-class Asking:
+class Poller:
     """Asks a stream until it answers.
 
     :ivar trouble: why it did not when it was asked last, in words; empty if it did.
@@ -67,10 +67,10 @@ class Asking:
 class Missing:
     """Looks whether what is missing in a stream was purged."""
 
-    def __init__(self, stream: Stream, gaps: Gaps, asking: Asking, spawn: Spawn) -> None:
+    def __init__(self, stream: Stream, gaps: Gaps, poller: Poller, spawn: Spawn) -> None:
         self._stream = stream
         self._gaps = gaps
-        self._asking = asking
+        self._poller = poller
         self._spawn = spawn
         self._is_looking = False
 
@@ -81,7 +81,7 @@ class Missing:
 
     async def _refuse_if_purged(self) -> None:
         """:raise Behind: what is missing was purged."""
-        ends = await self._asking.ask(self._stream.ends)
+        ends = await self._poller.ask(self._stream.ends)
         self._is_looking = False
         if self._gaps.since is not None:
             _refuse_purged(self._gaps.since, ends)
@@ -99,7 +99,7 @@ def _refuse_purged(since: int, ends: Ends) -> None:
         raise Behind(f"messages from {since + 1} on were purged")
 
 
-class Reception:
+class ReceiveBuffer:
     """Follows a stream.
 
     :ivar following: what is under way; None while nothing is asked for.
@@ -198,7 +198,7 @@ class Reception:
             self.follow()
 
 
-JOINS: Final = "joins its log to the stream"
+CATCHES_UP: Final = "catches up with the stream"
 """What a standby does in the beginning, in words; how far it is comes behind a colon."""
 
 FOLLOWS: Final = "follows the active server"

@@ -26,10 +26,10 @@ from beanstalk_twisted.binlog.segments.format import (
 from beanstalk_twisted.binlog.segments.frames import Buffer, Damage, Frame
 from beanstalk_twisted.replication.followed_log import FollowedLog
 from beanstalk_twisted.replication.local_log import Unheard, remove_loss_note
+from beanstalk_twisted.replication.membership import Identity, note_text
 from beanstalk_twisted.replication.publisher import Publisher
-from beanstalk_twisted.replication.roster import Identity, note_text
 from beanstalk_twisted.replication.states import IDLE, PROMOTION
-from beanstalk_twisted.replication.stream.door import HeldLease, Stream, WrongPosition
+from beanstalk_twisted.replication.stream.interface import HeldLease, Stream, WrongPosition
 from beanstalk_twisted.replication.stream.messages import (
     NO_TERM,
     PART_BYTES,
@@ -205,7 +205,7 @@ def _ignore(failure: Failure) -> None:
     """Somebody else was told."""
 
 
-class Succession(NamedTuple):
+class Promoted(NamedTuple):
     """What the active server goes on with.
 
     :ivar opened: its log, whose first batch is in the stream and on the local disk.
@@ -231,7 +231,7 @@ class Begun(NamedTuple):
     position: int
 
 
-class Succeeding:
+class Promotion:
     """Makes one server the active one, once: it begins a segment, first in the stream, then on its
     own disk.
 
@@ -357,7 +357,7 @@ class Succeeding:
 
     async def write(
         self, begun: Begun, first_positions: Mapping[int, int], why: str
-    ) -> Succession:  # fmt: skip
+    ) -> Promoted:  # fmt: skip
         """This server is active: bring its own disk to where the stream is.
 
         :param first_positions: of the first message of each segment before this one that is alive.
@@ -367,7 +367,7 @@ class Succeeding:
         self._queue.finish_following(self._clock.now_ns())
         self._on("written")
         batch = beginning.batch
-        return Succession(
+        return Promoted(
             opened, begun.publisher, {**first_positions, batch.seq: begun.position},
             batch.last_lsn, why,
         )  # fmt: skip

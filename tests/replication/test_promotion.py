@@ -14,11 +14,15 @@ from beanstalk_twisted.binlog.records.jobs import JobImage
 from beanstalk_twisted.binlog.records.others import TubeDef
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import REHOMED, SEGMENT_HEADER_BYTES, segment_name
+from beanstalk_twisted.replication.membership import read_note
+from beanstalk_twisted.replication.promotion import MAX_AHEAD_BYTES, fill, pieces
 from beanstalk_twisted.replication.publisher import Publisher
-from beanstalk_twisted.replication.roster import read_note
-from beanstalk_twisted.replication.stream.door import MAX_MESSAGE_BYTES, HeldLease, WrongPosition
+from beanstalk_twisted.replication.stream.interface import (
+    MAX_MESSAGE_BYTES,
+    HeldLease,
+    WrongPosition,
+)
 from beanstalk_twisted.replication.stream.messages import PART_BYTES, Kind, Note, Write
-from beanstalk_twisted.replication.succeeding import MAX_AHEAD_BYTES, fill, pieces
 from beanstalk_twisted.replication.window import MAX_IN_FLIGHT_BYTES
 from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import as_read
