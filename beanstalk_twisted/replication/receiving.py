@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, TypeVar
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.segments.format import segment_name
+from beanstalk_twisted.replication import states
 from beanstalk_twisted.replication.followed_log import FollowedLog
 from beanstalk_twisted.replication.local_log import taken_out
 from beanstalk_twisted.replication.membership import read_note
@@ -204,6 +205,12 @@ CATCHES_UP: Final = "catches up with the stream"
 FOLLOWS: Final = "follows the active server"
 HEARS_NOTHING: Final = "hears nothing: the stream does not answer"
 """What a standby does that has caught up, in words; the second one until the next message comes."""
+
+SAID_OF: Final = {
+    states.PROBING: "looks for the end of the stream",
+    states.PROMOTING: "begins a term: waits until the stream has accepted that",
+}
+"""What it does in some of its states, in words; in others it follows."""
 
 
 class StandbyFigures(NamedTuple):

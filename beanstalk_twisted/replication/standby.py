@@ -9,6 +9,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.directory import Directory
+from beanstalk_twisted.replication import states
 from beanstalk_twisted.replication.catch_up import CatchUp
 from beanstalk_twisted.replication.followed_log import FollowedLog, Rejected
 from beanstalk_twisted.replication.local_log import newer_message, not_whole
@@ -21,6 +22,7 @@ from beanstalk_twisted.replication.receiving import (
     FOLLOWS,
     HEARS_NOTHING,
     RETRY_S,
+    SAID_OF,
     Missing,
     Poller,
     ReceiveBuffer,
@@ -29,17 +31,6 @@ from beanstalk_twisted.replication.receiving import (
     why_not_in_sync,
 )
 from beanstalk_twisted.replication.segment_positions import FirstPositions
-from beanstalk_twisted.replication.states import (
-    CATCHING_UP,
-    CHECKING,
-    ENDED,
-    FILLING,
-    FOLLOWING,
-    PROBING,
-    PROMOTING,
-    REFILLED,
-    STANDBY,
-)
 from beanstalk_twisted.replication.stream.interface import (
     Ends,
     Message,
@@ -80,12 +71,6 @@ this server catches up again: a server that was fenced leaves one.
 """
 
 
-SAID_OF: Final = {
-    PROBING: "looks for the end of the stream",
-    PROMOTING: "begins a term: waits until the stream has accepted that",
-}
-
-
 class Standby:
     """Follows one stream with one queue, once: it catches up with it, follows it, and when
     the active server is silent for the time of a lease it begins the next segment, first in the
@@ -116,7 +101,7 @@ class Standby:
         self.notes: list[str] = []
         self.foreign = Foreign()
         self.heard_lease_s = 0.0
-        self.state = CATCHING_UP
+        self.state = states.CATCHING_UP
         self._progress = CATCHES_UP
         self._is_unheard = False
         self._active = ""
@@ -155,7 +140,7 @@ class Standby:
         self._done: Deferred[Promoted] = Deferred(lambda _: self.stop())
 
     def run(self) -> "Deferred[Promoted]":
-        """Join, follow, and become active when it is time.
+        """Catch up, follow, and become active when it is time.
 
         :return: fires when this server's first batch is in the stream and on the local disk.
         :raise Behind: the stream does not go on where the log here ends: take another queue.
@@ -172,7 +157,7 @@ class Standby:
     def figures(self) -> StandbyFigures:
         now_ns = self._now_ns()
         # While it catches up nobody knows what of the stream it has.
-        is_catching_up = self.state == CATCHING_UP
+        is_catching_up = self.state == states.CATCHING_UP
         since_ns = self._begun_ns if is_catching_up else self._buffer.behind_since_ns
         doing, trouble = self._doing, self._poller.trouble or self._promotion.trouble
         if doing == FOLLOWS:
@@ -189,12 +174,12 @@ class Standby:
 
     @property
     def _doing(self) -> str:
-        if self.state in (CATCHING_UP, FILLING):
+        if self.state in (states.CATCHING_UP, states.FILLING):
             return self._progress
         return HEARS_NOTHING if self._is_unheard else SAID_OF.get(self.state, FOLLOWS)
 
     def _on(self, trigger: str) -> None:
-        self.state = STANDBY[self.state][trigger]
+        self.state = states.STANDBY[self.state][trigger]
 
     @property
     def known_to(self) -> int:
@@ -209,11 +194,11 @@ class Standby:
         Deferred.fromCoroutine(work).addErrback(self._fail)
 
     def _fail(self, failure: Failure) -> None:
-        if failure.check(CancelledError) is None or self.state != ENDED:
+        if failure.check(CancelledError) is None or self.state != states.ENDED:
             self._end(failure)
 
     def _end(self, outcome: "Promoted | Failure") -> None:
-        if self.state == ENDED:
+        if self.state == states.ENDED:
             return
         self._on("end")
         self._buffer.leave()
@@ -229,9 +214,9 @@ class Standby:
             self._done.callback(outcome)
 
     def _not_answered(self) -> None:
-        self._is_unheard = self._is_unheard or self.state in (FOLLOWING, CHECKING)
+        self._is_unheard = self._is_unheard or self.state in (states.FOLLOWING, states.CHECKING)
 
-    # CatchUp.
+    # Catching up.
 
     def _note_progress(self, position: int, last: int) -> None:
         self._progress = f"{CATCHES_UP}: message {position} of {last}"
@@ -294,12 +279,12 @@ class Standby:
         return self._buffer.waiting_bytes + self._copy.waiting_bytes
 
     def _go_on(self) -> None:
-        if self._turn is None and self.state == FOLLOWING:
+        if self._turn is None and self.state == states.FOLLOWING:
             self._turn = self._reactor.callLater(0, self._do_turn)
 
     def _do_turn(self) -> None:
         self._turn = None
-        if self.state != FOLLOWING:
+        if self.state != states.FOLLOWING:
             return
         try:
             has_more = self._do_slice()
@@ -319,7 +304,7 @@ class Standby:
             self._copy.trim(self._log.trim_seq)
         budget = SLICE_BYTES
         while not self._buffer.is_empty and self._slices is None and budget > 0:
-            if self.state == REFILLED:
+            if self.state == states.REFILLED:
                 return False
             message = self._buffer.take()
             budget -= len(message.payload)
@@ -424,7 +409,7 @@ class Standby:
     def _look_at(self, at_ns: int) -> None:
         if self._waking is not None and self._waking.active():
             self._waking.cancel()
-        if self.state == FOLLOWING:
+        if self.state == states.FOLLOWING:
             wait_s = max(0.0, (at_ns - self._now_ns()) / 1e9)
             self._waking = self._reactor.callLater(wait_s, self._look)
 
