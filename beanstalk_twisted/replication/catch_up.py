@@ -1,4 +1,4 @@
-"""CatchUp the log of a server that starts to the stream (docs/replication-log.md, "A start")."""
+"""Catch-up of a server that starts with the stream (docs/replication-log.md, "A start")."""
 
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -13,8 +13,8 @@ from beanstalk_twisted.replication.followed_log import FollowedLog, is_unfinishe
 from beanstalk_twisted.replication.local_log import (
     HistoryCheck,
     LocalLog,
+    NullReport,
     StreamHistory,
-    Unheard,
     began_alone,
     begins_nowhere,
     look_at_log,
@@ -90,8 +90,7 @@ class CaughtUp(NamedTuple):
 
 
 class CatchUp:
-    """Joins one directory to one stream: of the local log what the stream has too, byte for byte,
-    is kept, from the newest segment that both have on.
+    """Catches up with a stream, once: keeps the local log as far as the stream has the same bytes.
 
     :ivar state: one of `states.CATCH_UP`.
     :ivar notes: what it has done, a sentence each, for the server's log.
@@ -211,7 +210,7 @@ class CatchUp:
         self._on("load")
         try:
             replay = await self._on_disk(
-                partial(load, self._directory, queue, clock, Unheard(), read, is_followed=True)
+                partial(load, self._directory, queue, clock, NullReport(), read, is_followed=True)
             )
         except Damaged as problem:
             self._on("discard")
@@ -320,15 +319,15 @@ class CatchUp:
 
     async def _look_through(
         self, check: HistoryCheck, position: int
-    ) -> "tuple[_Going, bool]":  # fmt: skip
+    ) -> "tuple[_Comparing, bool]":  # fmt: skip
         """:return: how far it has come, and whether the stream is being filled there."""
         mark = copy(self._mark)
         going = await self._compare(check, position)
         is_filling, self._mark = self._mark.is_filling, mark
         return going, is_filling
 
-    async def _compare(self, check: HistoryCheck, position: int) -> "_Going":
-        ahead, going = self._reader.all_from(position), _Going(self._url, position, self._mark)
+    async def _compare(self, check: HistoryCheck, position: int) -> "_Comparing":
+        ahead, going = self._reader.all_from(position), _Comparing(self._url, position, self._mark)
         is_same = True
         while is_same and (messages := await ahead.some()):
             self._progress(messages[0].position, self._reader.ends.last)
@@ -345,7 +344,7 @@ def _in_place(positions: dict[int, int]) -> list[int]:
     return [seq for seq, at in positions.items() if at + MAX_DISPLACED <= newest]
 
 
-class _Going:
+class _Comparing:
     """How far a comparison has come.
 
     :ivar done: position of the last message that the local log has.

@@ -1,4 +1,4 @@
-"""A log that is followed, without I/O."""
+"""The log of a standby: which writes of the stream continue it, without I/O."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""What a server that starts has on its own disk, and how that is read."""
+"""The local log of a server that starts, and the check of its history against the stream."""
 
 import os
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ from beanstalk_twisted.replication.stream.messages import (
 
 
 class StreamHistory:
-    """What the messages of a stream tell of its segments, from one that begins a segment on.
+    """Segments of a stream as its messages describe them, from one that begins a segment on.
 
     :ivar headers: of the segments that begin, in order.
     :ivar trim_seq: segments below are dead.
@@ -354,7 +354,7 @@ def lost_by_stream(path: str, url: str, why: str) -> Incompatible:
 
 
 class LocalLog(NamedTuple):
-    """:ivar first_bad: the first segment that is not sound; more than all if all are."""
+    """:ivar first_bad: the first damaged segment; above all numbers if none is."""
 
     survey: Survey
     names_of_segments: list[str]
@@ -397,8 +397,8 @@ def read_followed(directory: Directory, progress: Progress) -> Replay:
     return Replay(survey)
 
 
-class Unheard:
-    """A report of a load that goes on in another thread."""
+class NullReport:
+    """A report of a load that nobody reads."""
 
     def read(self, done: int, total: int) -> None: ...
 

@@ -25,7 +25,7 @@ from beanstalk_twisted.binlog.segments.format import (
 )
 from beanstalk_twisted.binlog.segments.frames import Buffer, Damage, Frame
 from beanstalk_twisted.replication.followed_log import FollowedLog
-from beanstalk_twisted.replication.local_log import Unheard, remove_loss_note
+from beanstalk_twisted.replication.local_log import NullReport, remove_loss_note
 from beanstalk_twisted.replication.membership import Identity, note_text
 from beanstalk_twisted.replication.publisher import Publisher
 from beanstalk_twisted.replication.states import IDLE, PROMOTION
@@ -206,7 +206,7 @@ def _ignore(failure: Failure) -> None:
 
 
 class Promoted(NamedTuple):
-    """What the active server goes on with.
+    """What a new lease holder starts with.
 
     :ivar opened: its log, whose first batch is in the stream and on the local disk.
     :ivar publisher: of its messages, which renew its lease.
@@ -232,8 +232,7 @@ class Begun(NamedTuple):
 
 
 class Promotion:
-    """Makes one server the active one, once: it begins a segment, first in the stream, then on its
-    own disk.
+    """Makes one server the lease holder: begins a segment, first in the stream, then on its disk.
 
     The first message of that segment is appended behind the newest one that this server has
     applied, so that of several that try at once one succeeds; whatever the others had under way is
@@ -284,7 +283,7 @@ class Promotion:
         :raise Behind: another server was first.
         """
         self._on("fill")
-        loading = partial(load, self._directory, self._queue, self._clock, Unheard())
+        loading = partial(load, self._directory, self._queue, self._clock, NullReport())
         found: Replay = await self._waits.wait(self._io.run(loading))
         beginning = await self._waits.wait(self._io.run(partial(self._prepare, found)))
         self._on("upload")

@@ -1,4 +1,4 @@
-"""What a standby asks of the stream and has received of it, and how it does."""
+"""The receive buffer of a standby, its polling of the stream, and how it reports its progress."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -33,9 +33,9 @@ RETRY_S: Final = 0.2
 
 
 class Poller:
-    """Asks a stream until it answers.
+    """Repeats requests to a stream until they are answered.
 
-    :ivar trouble: why it did not when it was asked last, in words; empty if it did.
+    :ivar trouble: why the last one was not, in words; empty if it was.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Poller:
 
 
 class Missing:
-    """Looks whether what is missing in a stream was purged."""
+    """Detects purged messages."""
 
     def __init__(self, stream: Stream, gaps: Gaps, poller: Poller, spawn: Spawn) -> None:
         self._stream = stream
@@ -101,9 +101,9 @@ def _refuse_purged(since: int, ends: Ends) -> None:
 
 
 class ReceiveBuffer:
-    """Follows a stream.
+    """Messages received and not yet taken, in order.
 
-    :ivar following: what is under way; None while nothing is asked for.
+    :ivar following: the subscription; None while nothing is asked for.
     :ivar newest: position of the newest message that was received.
     :ivar waiting_bytes: of those that were not taken.
     :ivar old_to: position of the newest message that was in the stream when the silence began: up

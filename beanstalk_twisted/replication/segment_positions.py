@@ -65,7 +65,7 @@ class FirstPositions:
 
 
 class Purger:
-    """Purges the messages of an active server's dead segments, and tries again until it has.
+    """Purges the messages of dead segments, with retries.
 
     :ivar first_positions: of the first message of each segment, by its number; where one is
         missing, nothing is purged before the next.

@@ -1,4 +1,4 @@
-"""Reading a stream, and where it begins segments."""
+"""Reads a stream, and finds where segments begin in it."""
 
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -30,11 +30,11 @@ SOME: Final = 256
 
 
 class Behind(Exception):
-    """The stream does not go on where the log here ends; the text is the rest of a sentence."""
+    """The stream does not continue the local log.  ``str()`` is the reason."""
 
 
 class Ask(Protocol):
-    """Asks the stream until it answers."""
+    """Call with a request to the stream; repeats it until it is answered."""
 
     def __call__(self, ask: "Callable[[], Future[T]]", /) -> Awaitable[T]: ...
 
