@@ -122,7 +122,7 @@ class ReplicationState:
 
 
 PROGRESS_S: Final = 10.0
-"""How often a server that joins, reads or fills the stream says how far it is."""
+"""How often a server that catches up or fills the stream says how far it is."""
 
 NEWS_S: Final = 60.0
 """How often a server that waits for the stream says that it does, and why."""
