@@ -9,7 +9,12 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.errors import BinlogError, Damaged, Incompatible
 from beanstalk_twisted.binlog.files import TO_END, Files
-from beanstalk_twisted.binlog.reading.segment import Ending, file_content_end, is_trailer, walk
+from beanstalk_twisted.binlog.reading.segment import (
+    Ending,
+    file_content_end,
+    is_trailer,
+    walk_to_hole,
+)
 from beanstalk_twisted.binlog.records.others import (
     AUX,
     JOB_ID,
@@ -350,7 +355,7 @@ class Survey:
         small = self._smalls[header.seq] = SmallState()
         small.note_header(header)
         leaves_bodies = self._leaves_bodies and successor is not None
-        for found in walk(buffer, header, end, leaves_bodies):
+        for found in walk_to_hole(buffer, header, end, leaves_bodies):
             if isinstance(found, Ending):
                 break
             try:
