@@ -27,6 +27,7 @@ from beanstalk_twisted.client.addresses import FORMS, token_of
 from beanstalk_twisted.client.endpoints import SERVER_LOG
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.printable import escape, shorten
+from beanstalk_twisted.programs import outlive_readers
 from beanstalk_twisted.tasks.app import App
 from beanstalk_twisted.tasks.running import AppWorker
 from beanstalk_twisted.version import VERSION
@@ -236,6 +237,7 @@ def cli(
     """
     told = Signals()
     told.listen()
+    outlive_readers()
     if preview is not None:
         if recurring_path is None or function is not None or command is not None:
             raise click.UsageError("--preview is for --recurring alone")
@@ -399,8 +401,4 @@ class Process:
 
 
 def main() -> None:
-    cli.main(prog_name=PROGRAM)
-
-
-if __name__ == "__main__":
-    main()
+    cli.main(prog_name=PROGRAM, standalone_mode=False)

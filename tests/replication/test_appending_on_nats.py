@@ -10,13 +10,14 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 
-from beanstalk_twisted.replication.appender import Appender
+from beanstalk_twisted.replication.publisher import Publisher
 from beanstalk_twisted.replication.stream.addresses import parse
-from beanstalk_twisted.replication.stream.door import HeldLease, WrongPosition
+from beanstalk_twisted.replication.stream.interface import HeldLease, WrongPosition
 from beanstalk_twisted.replication.stream.jetstream import JetStream
 from beanstalk_twisted.replication.stream.messages import Write, encode_write
 from tests.conftest import the_reactor
 from tests.replication.cluster import LIMIT_S, Cluster, running
+from tests.replication.publishing import WHO
 
 pytestmark = pytest.mark.exhaustive
 
@@ -28,13 +29,13 @@ async def test_a_leader_that_is_killed_costs_nothing_and_doubles_nothing(tmp_pat
     with running(tmp_path, 3) as cluster:
         stream, rival = (_client(cluster) for _ in range(2))
         lease = HeldLease(LIMIT_S)
-        appender = Appender(stream, the_reactor(), time.monotonic_ns, lease, 0)
+        publisher = Publisher(stream, the_reactor(), time.monotonic_ns, lease, 0, WHO)
         given = [b"message %d" % number for number in range(MESSAGES)]
         appended: list[Deferred[int]] = []
         for payload in given:
-            appended.append(appender.append(payload))
+            appended.append(publisher.append(payload))
             if len(appended) == KILLED_AT:
-                while appender.position < KILLED_AT // 2:
+                while publisher.position < KILLED_AT // 2:
                     await deferLater(the_reactor(), 0.005)
                 leader = await deferToThread(cluster.leader, "jobs")
                 await deferToThread(leader.kill)
@@ -47,7 +48,7 @@ async def test_a_leader_that_is_killed_costs_nothing_and_doubles_nothing(tmp_pat
         begins = next(encode_write(Write(9, 0, b"of another term", 99, 0, True, False)))
         rival.append(begins, MESSAGES).result(LIMIT_S)
         with pytest.raises(WrongPosition):
-            await appender.append(b"too late")
+            await publisher.append(b"too late")
         await deferLater(the_reactor(), 0.1)
         assert rival.ends().result(LIMIT_S).last == MESSAGES + 1
         for client in (stream, rival):

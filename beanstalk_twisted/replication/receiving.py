@@ -1,17 +1,19 @@
-"""What a standby asks of the stream and has received of it, and how it does."""
+"""The receive buffer of a standby, its polling of the stream, and how it reports its progress."""
 
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.binlog.segments.format import SegmentHeader, segment_name
+from beanstalk_twisted.binlog.segments.format import segment_name
+from beanstalk_twisted.replication import states
 from beanstalk_twisted.replication.followed_log import FollowedLog
 from beanstalk_twisted.replication.local_log import taken_out
-from beanstalk_twisted.replication.roster import read_note
-from beanstalk_twisted.replication.stream.door import (
+from beanstalk_twisted.replication.membership import read_note
+from beanstalk_twisted.replication.segment_positions import Spawn
+from beanstalk_twisted.replication.stream.interface import (
     Ends,
     Message,
     Silence,
@@ -20,23 +22,20 @@ from beanstalk_twisted.replication.stream.door import (
     Unreachable,
 )
 from beanstalk_twisted.replication.stream.messages import FillMark, Gaps, is_of_queue
-from beanstalk_twisted.replication.stream_reading import Ask, Beginnings, Behind, StreamReader
+from beanstalk_twisted.replication.stream_reading import Behind
 from beanstalk_twisted.replication.waits import Receiver, Waits, in_reactor
 from beanstalk_twisted.storage.io_thread import Reactor
 
 T = TypeVar("T")
 
-Spawn = Callable[[Coroutine[Any, Any, None]], None]
-"""Goes on with a coroutine; what that raises ends the standby."""
-
 RETRY_S: Final = 0.2
 """Seconds until a stream that did not answer is asked again."""
 
 
-class Asking:
-    """Asks a stream until it answers.
+class Poller:
+    """Repeats requests to a stream until they are answered.
 
-    :ivar trouble: why it did not when it was asked last, in words; empty if it did.
+    :ivar trouble: why the last one was not, in words; empty if it was.
     """
 
     def __init__(
@@ -67,12 +66,12 @@ class Asking:
 
 
 class Missing:
-    """Looks whether what is missing in a stream was purged."""
+    """Detects purged messages."""
 
-    def __init__(self, stream: Stream, gaps: Gaps, asking: Asking, spawn: Spawn) -> None:
+    def __init__(self, stream: Stream, gaps: Gaps, poller: Poller, spawn: Spawn) -> None:
         self._stream = stream
         self._gaps = gaps
-        self._asking = asking
+        self._poller = poller
         self._spawn = spawn
         self._is_looking = False
 
@@ -83,7 +82,7 @@ class Missing:
 
     async def _refuse_if_purged(self) -> None:
         """:raise Behind: what is missing was purged."""
-        ends = await self._asking.ask(self._stream.ends)
+        ends = await self._poller.ask(self._stream.ends)
         self._is_looking = False
         if self._gaps.since is not None:
             _refuse_purged(self._gaps.since, ends)
@@ -101,52 +100,10 @@ def _refuse_purged(since: int, ends: Ends) -> None:
         raise Behind(f"messages from {since + 1} on were purged")
 
 
-class FirstPositions:
-    """Position of the first message of each segment in ``known``, by its number."""
+class ReceiveBuffer:
+    """Messages received and not yet taken, in order.
 
-    def __init__(self, log: FollowedLog, stream: Stream, spawn: Spawn) -> None:
-        self.known: dict[int, int] = {}
-        self._log = log
-        self._stream = stream
-        self._spawn = spawn
-
-    def begin(self, known: dict[int, int], older: Sequence[SegmentHeader], ask: Ask) -> None:
-        """:param older: headers of segments before those known, newest first, to be looked for."""
-        self.known = known
-        if older:
-            self._spawn(self._find(older, ask))
-
-    async def _find(self, headers: Sequence[SegmentHeader], ask: Ask) -> None:
-        """Find the first message of each segment, up to one that the stream has not."""
-        reader = StreamReader(self._stream, ask)
-        beginnings = Beginnings(reader, self._stream.url, lambda position, last: None)
-        await reader.begin()
-        for header in headers:
-            try:
-                beginning = await beginnings.find(header)
-            except Behind:
-                # Purged meanwhile: it is dead, and so are those before it.
-                return
-            if beginning is None or beginning.header != header:
-                return
-            self.known.setdefault(header.seq, beginning.position)
-
-    @property
-    def alive(self) -> dict[int, int]:
-        oldest = min(self._log.segments, default=0)
-        return {seq: at for seq, at in self.known.items() if seq >= oldest}
-
-    @property
-    def first_in_use(self) -> int:
-        """That of the oldest segment in use whose position is known; 0 if none is."""
-        alive = self.alive
-        return alive[min(alive)] if alive else 0
-
-
-class Reception:
-    """Follows a stream.
-
-    :ivar following: what is under way; None while nothing is asked for.
+    :ivar following: the subscription; None while nothing is asked for.
     :ivar newest: position of the newest message that was received.
     :ivar waiting_bytes: of those that were not taken.
     :ivar old_to: position of the newest message that was in the stream when the silence began: up
@@ -242,12 +199,18 @@ class Reception:
             self.follow()
 
 
-JOINS: Final = "joins its log to the stream"
+CATCHES_UP: Final = "catches up with the stream"
 """What a standby does in the beginning, in words; how far it is comes behind a colon."""
 
 FOLLOWS: Final = "follows the active server"
 HEARS_NOTHING: Final = "hears nothing: the stream does not answer"
 """What a standby does that has caught up, in words; the second one until the next message comes."""
+
+SAID_OF: Final = {
+    states.PROBING: "looks for the end of the stream",
+    states.PROMOTING: "begins a term: waits until the stream has accepted that",
+}
+"""What it does in some of its states, in words; in others it follows."""
 
 
 class StandbyFigures(NamedTuple):

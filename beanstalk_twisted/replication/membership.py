@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from beanstalk_twisted.printable import escape
-from beanstalk_twisted.replication.stream.door import Copies
+from beanstalk_twisted.replication.stream.interface import Copies
 from beanstalk_twisted.wire.layouts import REPLICATED, Values
 
 TELL_S: Final = 1.0
@@ -221,7 +221,7 @@ class NoSuccessor(Exception):
     """Nobody can be handed over to; the text is the rest of a sentence."""
 
 
-class Roster:
+class Membership:
     """The other servers that are there, as this one has heard.
 
     Beside the stream each server tells once a second how far it is and where it listens

@@ -1,4 +1,4 @@
-"""The door to a replicated stream: an ordered list, appended to by who knows its last position."""
+"""A replicated stream: an ordered list, appended to by whoever knows its last position."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from beanstalk_twisted.replication.roster import (
+from beanstalk_twisted.replication.membership import (
     ACTIVE,
     GONE_NS,
     MAX_SERVERS,
@@ -14,23 +14,23 @@ from beanstalk_twisted.replication.roster import (
     NEAR_MESSAGES,
     STANDBY,
     Identity,
+    Membership,
     NoSuccessor,
     NoteText,
     Presence,
-    Roster,
     Situation,
     decode_presence,
     note_text,
     read_note,
 )
-from beanstalk_twisted.replication.stream.door import Copies
+from beanstalk_twisted.replication.stream.interface import Copies
 
 US = Identity("a:11300", "01")
 OTHER = Presence("b:11300", "02", STANDBY, 90, 900)
 
 
-def roster_of(*others: Presence) -> Roster:
-    roster = Roster(US)
+def roster_of(*others: Presence) -> Membership:
+    roster = Membership(US)
     for each in others:
         roster.hear(each.encode(), 0)
     return roster
@@ -99,7 +99,7 @@ def test_no_more_are_remembered_than_anybody_runs() -> None:
 NOBODY = "no standby is there: start another server with the same --replicate"
 
 
-def found(roster: Roster, position: int = 90, name: str = "", now_ns: int = 0) -> str:
+def found(roster: Membership, position: int = 90, name: str = "", now_ns: int = 0) -> str:
     """The name of who is handed over to, or why nobody is."""
     try:
         return roster.successor(now_ns, position, name).name
@@ -199,7 +199,7 @@ def test_standbys_of_one_name_are_told_apart_by_their_addresses() -> None:
 
 
 def test_what_a_standby_lacks_is_counted_when_it_tells_of_itself() -> None:
-    roster = Roster(US)
+    roster = Membership(US)
     for number, position in enumerate((90, 87, 95)):
         roster.hear(OTHER._replace(id=str(number), position=position).encode(), 0, 92)
     assert roster.behind(GONE_NS) == 5

@@ -1,19 +1,37 @@
-"""Records that cannot be read, and what they may have done to a job; docs/recovery.md."""
+"""The rules for what a log leaves behind: which record of a thing counts, for how long, and what
+records that cannot be read may have done (docs/recovery.md).  A start and the tools share them.
+"""
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from itertools import pairwise
-from typing import Final, NamedTuple
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
+from beanstalk_twisted.binlog.reading.segment import Hole, walk
 from beanstalk_twisted.binlog.records.jobs import FULL, Kind
-from beanstalk_twisted.binlog.records.others import JOB_KINDS, Seal
+from beanstalk_twisted.binlog.records.others import (
+    JOB_KINDS,
+    CleanStop,
+    Pause,
+    Record,
+    RememberedKey,
+    Seal,
+    Start,
+    Trim,
+    TubeDef,
+    TubePolicy,
+    decode_record,
+)
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import SegmentHeader
-from beanstalk_twisted.binlog.segments.frames import Buffer
+from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
 from beanstalk_twisted.binlog.segments.seals import decode_seal
-from binlog_tools.logs.reading import Hole, has_data, has_records, pieces
+
+NS: Final = 1_000_000_000
 
 HARMLESS: Final = frozenset({Kind.PUT, Kind.COPY})
 """Types of records that do not change a job that was there before."""
@@ -21,6 +39,136 @@ HARMLESS: Final = frozenset({Kind.PUT, Kind.COPY})
 CHANGES: Final = frozenset(JOB_KINDS) - HARMLESS
 REWRITES: Final = FULL - HARMLESS
 """They may give a job another body or other tags."""
+
+ABOUT: Final[Mapping[type[Record], Callable[[Any], Hashable]]] = {
+    Pause: attrgetter("tube_id"),
+    TubePolicy: attrgetter("tube_id"),
+    RememberedKey: attrgetter("tube_id", "key"),
+}
+"""What records are about that are of no job: the newest of them about one thing counts."""
+
+_KINDS_OF_JOBS: Final = bytes(sorted(JOB_KINDS))
+
+
+class Found(NamedTuple):
+    """A record that counts, and where it is.
+
+    :ivar record: one of the types in `ABOUT`.
+    """
+
+    record: Any
+    segment: int
+    lsn: int
+
+
+class LogState:
+    """All that a log says besides its jobs.
+
+    :ivar next_job_id: every lower id has been given out; ``next_tube_id`` likewise.
+    :ivar time_ns: newest time in the log, 0 in a new one.
+    :ivar trim_seq: segments below are dead.
+    :ivar is_clean: the last server ended in order.
+    :ivar newest: the records that count, by type and what they are about.
+    """
+
+    def __init__(self) -> None:
+        self.next_job_id = 1
+        self.next_tube_id = 1
+        self.time_ns = 0
+        self.trim_seq = 0
+        self.is_clean = True
+        self.records = 0
+        self.tubes: dict[int, bytes] = {}
+        self.newest: dict[type[Record], dict[Hashable, Found]] = {each: {} for each in ABOUT}
+
+    def update(self, newer: "LogState") -> None:
+        """Take in what the next segment says."""
+        self.next_job_id = max(self.next_job_id, newer.next_job_id)
+        self.next_tube_id = max(self.next_tube_id, newer.next_tube_id)
+        self.time_ns = max(self.time_ns, newer.time_ns)
+        self.trim_seq = max(self.trim_seq, newer.trim_seq)
+        self.is_clean = newer.is_clean and newer.records > 0
+        self.records += newer.records
+        self.tubes.update(newer.tubes)
+        for kind, found in newer.newest.items():
+            self.newest[kind].update(found)
+
+    def note_header(self, header: SegmentHeader) -> None:
+        self.next_job_id = max(self.next_job_id, header.next_job_id)
+        self.trim_seq = max(self.trim_seq, header.trim_seq)
+
+    def note_frame(self, buffer: Buffer, frame: Frame, segment: int) -> None:
+        """:raise NotUnderstood: it holds what this version does not know."""
+        self.time_ns = max(self.time_ns, frame.time_ns)
+        self.records += frame.n_rec
+        job_ids = frames.ids_if_all(buffer, frame, _KINDS_OF_JOBS)
+        kinds: list[tuple[int, int]] = []
+        if not job_ids:
+            kinds = list(frames.kinds_and_ids(buffer, frame))
+            job_ids = [job_id for kind, job_id in kinds if kind in JOB_KINDS]
+        if job_ids:
+            self.is_clean = False
+            self.next_job_id = max(self.next_job_id, max(job_ids) + 1)
+        if len(job_ids) < len(kinds):
+            # The last record says how it ends.
+            for at, (kind, _) in enumerate(kinds):
+                if kind in JOB_KINDS:
+                    self.is_clean = False
+                else:
+                    record = decode_record(*frames.whole_record(buffer, frame, at))
+                    self.note(record, segment, frame.base_lsn + at)
+
+    def note(self, record: Record, segment: int, lsn: int) -> None:
+        """Take in a record that is of no job."""
+        self.is_clean = isinstance(record, CleanStop) or (
+            self.is_clean and isinstance(record, Seal)
+        )
+        about = ABOUT.get(type(record))
+        if about is not None:
+            self.newest[type(record)][about(record)] = Found(record, segment, lsn)
+        elif isinstance(record, TubeDef):
+            self.tubes[record.tube_id] = record.name
+            self.next_tube_id = max(self.next_tube_id, record.tube_id + 1)
+        elif isinstance(record, Trim):
+            self.trim_seq = max(self.trim_seq, record.seq)
+        elif isinstance(record, Start):
+            self.next_job_id = max(self.next_job_id, record.next_job_id)
+            self.next_tube_id = max(self.next_tube_id, record.next_tube_id)
+
+    def forget_dead(self) -> None:
+        """Leave out what stands in dead segments: what still counts was stated again."""
+        for kind, found in self.newest.items():
+            alive = {key: each for key, each in found.items() if each.segment >= self.trim_seq}
+            self.newest[kind] = alive
+
+    def pauses(self, now_ns: int, is_start: bool = False) -> Iterator[Pause]:
+        """The pauses in force.
+
+        :param is_start: a server starts: none lasts longer from now on than it was asked for,
+            whatever the clock did meanwhile; so it is with `keys`.
+        """
+        for found in self.newest[Pause].values():
+            pause = found.record
+            until_ns = pause.until_ns
+            if is_start:
+                until_ns = min(until_ns, now_ns + pause.seconds * NS)
+            if pause.seconds and until_ns > now_ns:
+                yield replace(pause, until_ns=until_ns)
+
+    def keys(self, now_ns: int, is_start: bool = False) -> Iterator[Found]:
+        """The unique keys that are remembered."""
+        for found in self.newest[RememberedKey].values():
+            until_ns = found.record.until_ns
+            if is_start:
+                until_ns = min(until_ns, now_ns + until_ns - found.record.ts_ns)
+            if until_ns > now_ns:
+                yield found._replace(record=replace(found.record, until_ns=until_ns))
+
+    def policies(self) -> dict[int, TubePolicy]:
+        """The policies of tubes, by their ids in ascending order."""
+        found = (each.record for each in self.newest[TubePolicy].values())
+        ordered = sorted(found, key=attrgetter("tube_id"))
+        return {policy.tube_id: policy for policy in ordered if policy.rules}
 
 
 class Why(StrEnum):
@@ -94,12 +242,12 @@ def hidden_in(buffer: Buffer, header: SegmentHeader, end: int | None) -> Iterato
     """
     loss = SealedLoss(header.first_lsn)
     ranges = []
-    for piece in pieces(buffer, header, end):
+    for piece in walk(buffer, header, end):
         frame = piece.frame if isinstance(piece, Hole) else piece
-        if frame is not None and (frame is piece or has_records(buffer, frame, frame.end)):
+        if frame is not None and (frame is piece or frames.has_sound_records(buffer, frame)):
             for index, (kind, _) in enumerate(frames.kinds_and_ids(buffer, frame)):
                 raw = frames.raw_record(buffer, frame, index) if kind == Seal.kind else None
-                if raw is not None and has_data(buffer, frame, raw):
+                if raw is not None and frames.has_data(buffer, frame, raw):
                     loss.add_seal(frame.base_lsn + index, frames.data_of(buffer, frame, raw))
                 loss.add(kind)
         elif isinstance(piece, Hole) and piece.next_lsn and piece.next_lsn > piece.first_lsn:

@@ -11,13 +11,8 @@ from hypothesis import strategies as st
 from twisted.internet.defer import CancelledError
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.replication.appender import (
-    MAX_IN_FLIGHT_BYTES,
-    MAX_SHORT_LOOKS,
-    MAX_STEPPED,
-    Appender,
-)
-from beanstalk_twisted.replication.stream.door import (
+from beanstalk_twisted.replication.publisher import Publisher
+from beanstalk_twisted.replication.stream.interface import (
     EXPIRE_S,
     MARGIN_PARTS,
     MAX_MESSAGE_BYTES,
@@ -36,6 +31,12 @@ from beanstalk_twisted.replication.stream.messages import (
     encode_note,
     encode_write,
 )
+from beanstalk_twisted.replication.window import (
+    MAX_IN_FLIGHT_BYTES,
+    MAX_SHORT_LOOKS,
+    MAX_STEPPED,
+)
+from tests.replication.publishing import WHO
 from tests.replication.stream.memory import Fate, MemoryLog, MemoryStream
 from tests.replication.world import Process
 
@@ -92,7 +93,7 @@ class Hasty(HeldLease):
 
 
 class Bench:
-    """An appender and all around it."""
+    """A publisher before its term, and all around it."""
 
     def __init__(
         self, fates: list[tuple[str, Fate]] | None = None, door: type[NotedStream] = NotedStream,
@@ -109,7 +110,9 @@ class Bench:
         self.lease = lease(LEASE_S)
         if isinstance(self.lease, Hasty):
             self.lease.reactor = self.reactor
-        self.appender = Appender(self.stream, self.reactor, self.reactor.now_ns, self.lease, 1)
+        self.publisher = Publisher(
+            self.stream, self.reactor, self.reactor.now_ns, self.lease, 1, WHO
+        )
         self.told: dict[bytes, int | type[BaseException]] = {}
         self.is_lease_sound = True
 
@@ -132,13 +135,13 @@ class Bench:
             self.told[payload] = position
             self.is_lease_sound = self.is_lease_sound and self.has_sound_lease()
 
-        self.appender.append(payload, expires=expires).addCallbacks(done, fell)
+        self.publisher.append(payload, expires=expires).addCallbacks(done, fell)
 
     def has_sound_lease(self) -> bool:
         """Whether it is counted from before the last acknowledged message was accepted."""
         margin_ns = int(LEASE_S * 1e9) // MARGIN_PARTS
         since_ns = self.lease.until_ns - int(LEASE_S * 1e9) + margin_ns
-        return since_ns <= self.log.accepted_ns[self.appender.position]
+        return since_ns <= self.log.accepted_ns[self.publisher.position]
 
     def check(self, given: list[bytes]) -> None:
         """What is told is so: what is acknowledged is there, once, in order, all before it too."""
@@ -157,7 +160,7 @@ def begun(
     """A bench whose first message is in the stream."""
     bench = Bench(fates)
     bench.log.expire_s = expire_s
-    bench.appender.term = term
+    bench.publisher.begin_term(term)
     bench.append(b"the beginning")
     bench.pass_s(0.1)
     return bench
@@ -201,8 +204,8 @@ def test_whatever_is_lost_late_or_doubled_all_is_in_once(schedule: list[tuple[st
     bench = Bench(schedule)
     carry_out(bench)
     assert list(bench.log.messages.values())[1:] == GIVEN
-    assert bench.appender.position == bench.log.last
-    assert (bench.appender.oldest_ns(), bench.appender.waiting_bytes) == (None, 0)
+    assert bench.publisher.position == bench.log.last
+    assert (bench.publisher.oldest_ns(), bench.publisher.waiting_bytes) == (None, 0)
 
 
 @given(SCHEDULES, st.sampled_from([0.0, 0.05, 0.1, 0.3, 0.9, 1.2]))
@@ -238,7 +241,7 @@ def test_behind_another_servers_message_nothing_is_acknowledged(
 def test_what_fences_is_said_as_it_is(there: bytes, said: str) -> None:
     bench, why = begun(), list[str]()
     bench.log.append(there, bench.log.last)
-    late = bench.appender.append(b"late")
+    late = bench.publisher.append(b"late")
     late.addErrback(lambda failure: why.append(str(failure.value)))
     bench.pass_s(5.0)
     assert said in why[0]
@@ -256,7 +259,7 @@ def test_any_number_of_foreign_messages_is_stepped_over_and_looked_at_once(count
     bench.append(OURS[1])
     bench.pass_s(5.0)
     assert (bench.told[OURS[0]], bench.told[OURS[1]]) == (3 + count, 4 + count)
-    assert (bench.appender.foreign.count, bench.appender.foreign.position) == (count, 2 + count)
+    assert (bench.publisher.foreign.count, bench.publisher.foreign.position) == (count, 2 + count)
     assert len(bench.reads) - reads < count + 10
 
 
@@ -264,9 +267,9 @@ def test_before_its_first_message_nothing_is_stepped_over() -> None:
     why: list[str] = []
     for there in (FOREIGN, STALE[0]):
         bench = Bench()
-        bench.appender.term = TERM
+        bench.publisher.begin_term(TERM)
         bench.log.append(there, bench.log.last)
-        first = bench.appender.append(b"the beginning")
+        first = bench.publisher.append(b"the beginning")
         first.addErrback(lambda failure: why.append(str(failure.value)))
         bench.pass_s(5.0)
     foreign, stale = why
@@ -497,7 +500,7 @@ def test_only_some_are_under_way(size: int, most: int) -> None:
     for number in range(most + 1):
         bench.append(b"%0*d" % (size, number))
     assert len(bench.stream.sent) == most
-    assert bench.appender.waiting_bytes == size * (most + 1)
+    assert bench.publisher.waiting_bytes == size * (most + 1)
     bench.pass_s(0.1)
     assert len(bench.stream.sent) == most + 1
     assert bench.told.keys() == set(bench.stream.sent)
@@ -510,10 +513,10 @@ def test_the_oldest_is_told_until_it_is_answered() -> None:
     bench.append(b"first")
     bench.pass_s(1)
     bench.append(b"second")
-    assert bench.appender.oldest_ns() == 3_000_000_000
+    assert bench.publisher.oldest_ns() == 3_000_000_000
     bench.log.restore_quorum()
     bench.pass_s(10.0)
-    assert bench.appender.oldest_ns() is None
+    assert bench.publisher.oldest_ns() is None
 
 
 def test_without_a_quorum_it_asks_about_once_a_second() -> None:
@@ -574,7 +577,7 @@ def test_a_stream_that_has_lost_something_is_told_by_what_is_there_instead(
 @pytest.mark.parametrize("expires", [True, False])
 def test_what_was_acknowledged_may_be_missing_only_if_it_expires(expires: bool) -> None:
     bench = Bench([("append", Fate()), ("append", Fate(back=None, patience=0.5))])
-    bench.appender.append(b"kept", expires=expires)
+    bench.publisher.append(b"kept", expires=expires)
     bench.pass_s(0.1)
     bench.log.expire(2)
     bench.append(b"next")
@@ -597,7 +600,7 @@ def test_when_it_is_stopped_nothing_is_sent_any_more() -> None:
     bench = Bench([("append", Fate(there=None, patience=0.5))])
     bench.append(b"one")
     bench.pass_s(0.2)
-    bench.appender.stop()
+    bench.publisher.stop()
     bench.append(b"two")
     bench.pass_s(10.0)
     assert bench.told == {b"one": CancelledError, b"two": CancelledError}
@@ -611,8 +614,8 @@ def test_what_is_given_while_others_are_answered_is_sent() -> None:
     def again(position: int) -> None:
         answers.append(position)
         if position < 100:
-            bench.appender.append(b"%d" % position).addCallback(again)
+            bench.publisher.append(b"%d" % position).addCallback(again)
 
-    bench.appender.append(b"first").addCallback(again)
+    bench.publisher.append(b"first").addCallback(again)
     bench.pass_s(1.0)
     assert answers == list(range(2, 101))

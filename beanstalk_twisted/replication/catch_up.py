@@ -1,4 +1,4 @@
-"""Joining the log of a server that starts to the stream (docs/replication-log.md, "A start")."""
+"""Catch-up of a server that starts with the stream (docs/replication-log.md, "A start")."""
 
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -9,13 +9,12 @@ from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import Damaged, Incompatible
 from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.binlog.segments.format import SegmentHeader
-from beanstalk_twisted.replication.appender import MAX_STEPPED
 from beanstalk_twisted.replication.followed_log import FollowedLog, is_unfinished
 from beanstalk_twisted.replication.local_log import (
-    Comparison,
+    HistoryCheck,
     LocalLog,
-    Told,
-    Unheard,
+    NullReport,
+    StreamHistory,
     began_alone,
     begins_nowhere,
     look_at_log,
@@ -31,8 +30,9 @@ from beanstalk_twisted.replication.local_log import (
     why_left,
     written_alone,
 )
-from beanstalk_twisted.replication.roster import NoteText, read_note
-from beanstalk_twisted.replication.stream.door import Message, Stream
+from beanstalk_twisted.replication.membership import NoteText, read_note
+from beanstalk_twisted.replication.states import CATCH_UP, SURVEYING, WAITS_TO_FILL
+from beanstalk_twisted.replication.stream.interface import Message, Stream
 from beanstalk_twisted.replication.stream.messages import (
     MAX_IN_FLIGHT,
     Assembler,
@@ -47,11 +47,12 @@ from beanstalk_twisted.replication.stream.messages import (
 )
 from beanstalk_twisted.replication.stream_reading import (
     Ask,
-    Beginning,
-    Beginnings,
     Behind,
+    SegmentIndex,
+    SegmentStart,
     StreamReader,
 )
+from beanstalk_twisted.replication.window import MAX_STEPPED
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.io_thread import Io
@@ -66,13 +67,13 @@ begins, is in place.
 """
 
 
-class Joined(NamedTuple):
+class CaughtUp(NamedTuple):
     """Where to follow.
 
     :ivar position: of the last message that the local log has.
     :ivar first_positions: of the first message of segments, of the newest ones at least.
     :ivar fills: whether this server has to, behind this position.
-    :ivar last: position of the newest message when joining began.
+    :ivar last: position of the newest message when catching up began.
     :ivar displaced_to: of `Gaps`, for what comes behind.
     :ivar said: what the newest note says that names a lease: who was active there.
     :ivar older: headers of the segments here before those, the newest first.
@@ -88,10 +89,10 @@ class Joined(NamedTuple):
     older: tuple[SegmentHeader, ...] = ()
 
 
-class Joining:
-    """Joins one directory to one stream: of the local log what the stream has too, byte for byte,
-    is kept, from the newest segment that both have on.
+class CatchUp:
+    """Catches up with a stream, once: keeps the local log as far as the stream has the same bytes.
 
+    :ivar state: one of `states.CATCH_UP`.
     :ivar notes: what it has done, a sentence each, for the server's log.
     """
 
@@ -100,7 +101,7 @@ class Joining:
         progress: Callable[[int, int], None] = lambda position, last: None,
         began: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        """:param began: called when `Joined.last` is known.
+        """:param began: called when `CaughtUp.last` is known.
         :param progress: told the position of a message that is to be compared, and of the last one.
         """
         self._directory = directory
@@ -109,9 +110,13 @@ class Joining:
         self._reader = StreamReader(stream, ask)
         self._progress = progress
         self._began = began
+        self.state = SURVEYING
         self.notes: list[str] = []
-        self._beginnings = Beginnings(self._reader, stream.url, progress)
+        self._index = SegmentIndex(self._reader, stream.url, progress)
         self._mark = FillMark()
+
+    def _on(self, trigger: str) -> None:
+        self.state = CATCH_UP[self.state][trigger]
 
     async def _on_disk(self, work: Callable[[], T]) -> T:
         """:raise CannotUse: the disk refuses."""
@@ -120,8 +125,8 @@ class Joining:
         except OSError as problem:
             raise cannot_use(self._directory, problem) from problem
 
-    async def join(self, queue: WorkQueue, clock: LogClock, log: FollowedLog) -> Joined:
-        """Join, and load what is here then.
+    async def run(self, queue: WorkQueue, clock: LogClock, log: FollowedLog) -> CaughtUp:
+        """Catch up with the stream, and load what is here then.
 
         :param queue: without jobs; ``log`` follows with it.
         :raise BinlogError: the log here or that of the stream cannot be used.
@@ -130,8 +135,8 @@ class Joining:
         ends = await self._reader.begin()
         self._began()
         if ends.is_empty:
-            return self._joined(ends.last, fills=bool(survey.names_of_segments))
-        first = await self._beginnings.first_from(ends.first, mark=self._mark)
+            return self._done("fill" if survey.names_of_segments else "snapshot", ends.last)
+        first = await self._index.first_from(ends.first, mark=self._mark)
         if first is None:
             return self._without_segments(survey)
         local = survey.survey.segments
@@ -139,12 +144,12 @@ class Joining:
             raise other_store(self._url, local[0].header.store_uuid, first.header.store_uuid)
         if not survey.names_of_segments:
             # What comes before the first beginning goes on where nobody knows.
-            return self._joined(first.position - 1)
-        return await self._join_both(survey, first, queue, clock, log)
+            return self._done("snapshot", first.position - 1)
+        return await self._bring_together(survey, first, queue, clock, log)
 
-    def _without_segments(self, found: LocalLog) -> Joined:
+    def _without_segments(self, found: LocalLog) -> CaughtUp:
         """The stream has messages, and no segment: its filling has begun, and nothing more."""
-        if not self._mark.is_filling and self._beginnings.is_of_queue:
+        if not self._mark.is_filling and self._index.is_of_queue:
             raise begins_nowhere(self._url)
         if not self._mark.is_filling:
             raise Incompatible(
@@ -154,19 +159,21 @@ class Joining:
                 f"({purge_command(self._url)}), and start again."
             )
         if self._may_fill(found):
-            return self._joined(self._reader.ends.last, fills=True)
+            return self._done("fill", self._reader.ends.last)
         # Whoever has answered may not know yet what follows.
-        return self._joined(self._mark.position)
+        return self._done("snapshot", self._mark.position)
 
     def _may_fill(self, found: LocalLog) -> bool:
         """Whether the stream is filled with what is here, and this is no copy of a part."""
         segments = found.survey.segments
         return bool(segments) and segments[-1].ending.next_lsn > self._mark.last_lsn
 
-    def _joined(
-        self, position: int, first_positions: dict[int, int] | None = None, fills: bool = False
-    ) -> Joined:  # fmt: skip
-        return Joined(position, first_positions or {}, self._mark, fills, self._reader.ends.last)
+    def _done(
+        self, trigger: str, position: int, first_positions: dict[int, int] | None = None
+    ) -> CaughtUp:  # fmt: skip
+        self._on(trigger)
+        fills = self.state == WAITS_TO_FILL
+        return CaughtUp(position, first_positions or {}, self._mark, fills, self._reader.ends.last)
 
     def _look(self) -> LocalLog:
         """:raise Incompatible: the log is of another version or kind."""
@@ -176,45 +183,55 @@ class Joining:
                 directory.remove(name)
         return look_at_log(directory, lambda done, total: None)
 
-    async def _join_both(
-        self, found: LocalLog, first: Beginning, queue: WorkQueue, clock: LogClock,
+    async def _bring_together(
+        self, found: LocalLog, first: SegmentStart, queue: WorkQueue, clock: LogClock,
         log: FollowedLog,
-    ) -> Joined:  # fmt: skip
+    ) -> CaughtUp:  # fmt: skip
+        self._on("locate")
         if self._mark.is_filling and self._may_fill(found) and await self._is_part_of_ours(first):
-            return self._joined(self._reader.ends.last, fills=True)
+            return self._done("fill", self._reader.ends.last)
         common, positions = await self._common(found, first)
-        comparison = Comparison(self._directory, common, self.notes, found.oldest_alive)
-        going = None if common is None else await self._compare(comparison, positions[common])
-        await self._refuse_loss(found, first, common, positions, comparison)
-        if going is None or not comparison.has_common:
-            await self._on_disk(comparison.remove_all)
+        check = HistoryCheck(self._directory, common, self.notes, found.oldest_alive)
+        going = None
+        if common is not None:
+            self._on("compare")
+            going = await self._compare(check, positions[common])
+        await self._refuse_loss(found, first, common, positions, check)
+        if going is None or not check.has_common:
+            self._on("discard")
+            await self._on_disk(check.remove_all)
             await self._on_disk(partial(remove_loss_note, self._directory))
-            return self._joined(first.position - 1)
-        await self._on_disk(comparison.finish)
+            return self._done("snapshot", first.position - 1)
+        self._on("cut")
+        await self._on_disk(check.finish)
         await self._on_disk(partial(remove_loss_note, self._directory))
-        is_same = not (comparison.has_cut or found.survey.problems)
+        is_same = not (check.has_cut or found.survey.problems)
         read = (lambda *_: Replay(found.survey)) if is_same else read_followed
+        self._on("load")
         try:
             replay = await self._on_disk(
-                partial(load, self._directory, queue, clock, Unheard(), read, is_followed=True)
+                partial(load, self._directory, queue, clock, NullReport(), read, is_followed=True)
             )
         except Damaged as problem:
+            self._on("discard")
             # It ended before it was told which segments are dead, whose jobs it has states of.
             await self._on_disk(partial(remove_segments, self._directory))
             raise Behind(
                 f"the log here could not be read alone and was removed: {problem}"
             ) from problem
         log.go_on_from(replay)
-        joined = self._joined(going.done, {**positions, **going.seen})
+        caught_up = self._done("done", going.done, {**positions, **going.seen})
         older = [segment.header for segment in reversed(found.survey.segments)
                  if segment.header.seq < min(positions)]  # fmt: skip
-        return joined._replace(
+        return caught_up._replace(
             displaced_to=going.gaps.displaced_to, said=going.said, older=tuple(older)
         )
 
     # Finding where both are the same.
 
-    async def _common(self, found: LocalLog, first: Beginning) -> tuple[int | None, dict[int, int]]:
+    async def _common(
+        self, found: LocalLog, first: SegmentStart
+    ) -> tuple[int | None, dict[int, int]]:
         """The segment from which on both are compared: the newest sound one that the stream has
         begun likewise, and that is in place for certain (`MAX_DISPLACED`); and the positions at
         which those here begin.
@@ -224,7 +241,7 @@ class Joining:
             if first.header.seq <= segment.header.seq <= found.first_bad
         ]  # fmt: skip
         # Most servers were away for a short time.
-        await self._beginnings.look_before(self._reader.ends.last + 1)
+        await self._index.look_before(self._reader.ends.last + 1)
         positions = await self._positions(headers)
         if not positions:
             return None, positions
@@ -240,7 +257,7 @@ class Joining:
         for header in headers:
             if _in_place(positions):
                 break
-            beginning = await self._beginnings.find(header)
+            beginning = await self._index.find(header)
             if beginning is not None and beginning.header == header:
                 positions[header.seq] = beginning.position
             else:
@@ -248,25 +265,25 @@ class Joining:
         return positions
 
     async def _is_late(
-        self, found: LocalLog, first: Beginning, positions: dict[int, int]
+        self, found: LocalLog, first: SegmentStart, positions: dict[int, int]
     ) -> bool:  # fmt: skip
         """Whether a fenced server began the oldest: all its messages were under way then."""
         oldest = min(positions)
         [ours] = [s.header for s in found.survey.segments if s.header.seq == oldest]
         at = max(first.position, positions[oldest] - MAX_DISPLACED)
-        before = await self._beginnings.between(at, positions[oldest])
+        before = await self._index.between(at, positions[oldest])
         return any(begun.header.incarnation > ours.incarnation for begun, _ in before)
 
     async def _refuse_loss(
-        self, found: LocalLog, first: Beginning, common: int | None, positions: dict[int, int],
-        comparison: Comparison,
+        self, found: LocalLog, first: SegmentStart, common: int | None, positions: dict[int, int],
+        check: HistoryCheck,
     ) -> None:  # fmt: skip
         """Before anything is removed here: what was acknowledged may be here only.
 
         :raise Incompatible: it is; nothing was changed.
         """
         lost = await self._on_disk(partial(why_left, self._directory))
-        if lost is not None and (common is None or await self._on_disk(comparison.would_cut)):
+        if lost is not None and (common is None or await self._on_disk(check.would_cut)):
             raise lost_by_stream(self._directory.path, self._url, lost)
         headers = [segment.header for segment in found.survey.segments]
         [base] = [each for each in headers if each.seq == common] or [first.header]
@@ -275,9 +292,9 @@ class Joining:
         if not (is_older or is_later):
             return
         start = first.position if common is None else positions[common]
-        # With this `Told.trim_seq` the rest counts for nothing.
+        # With this `StreamHistory.trim_seq` the rest counts for nothing.
         enough = 1 << 64 if is_later else first.header.seq
-        told, ahead = Told(), self._reader.all_from(start)
+        told, ahead = StreamHistory(), self._reader.all_from(start)
         while told.trim_seq < enough and (message := await ahead.next()) is not None:
             told.take(decode(message.payload))
         began = began_alone(headers, base.incarnation, told.headers)
@@ -289,10 +306,10 @@ class Joining:
 
     # Comparing.
 
-    async def _is_part_of_ours(self, first: Beginning) -> bool:
+    async def _is_part_of_ours(self, first: SegmentStart) -> bool:
         """Whether this server has filled a part of the stream: all that is there is here."""
-        comparison = Comparison(self._directory, None, [])
-        going, is_filling = await self._look_through(comparison, first.position)
+        check = HistoryCheck(self._directory, None, [])
+        going, is_filling = await self._look_through(check, first.position)
         if not is_filling or going.differs:
             return False
         if going.seen_to < self._reader.ends.last:
@@ -301,20 +318,20 @@ class Joining:
         return True
 
     async def _look_through(
-        self, comparison: Comparison, position: int
-    ) -> "tuple[_Going, bool]":  # fmt: skip
+        self, check: HistoryCheck, position: int
+    ) -> "tuple[_Comparing, bool]":  # fmt: skip
         """:return: how far it has come, and whether the stream is being filled there."""
         mark = copy(self._mark)
-        going = await self._compare(comparison, position)
+        going = await self._compare(check, position)
         is_filling, self._mark = self._mark.is_filling, mark
         return going, is_filling
 
-    async def _compare(self, comparison: Comparison, position: int) -> "_Going":
-        ahead, going = self._reader.all_from(position), _Going(self._url, position, self._mark)
+    async def _compare(self, check: HistoryCheck, position: int) -> "_Comparing":
+        ahead, going = self._reader.all_from(position), _Comparing(self._url, position, self._mark)
         is_same = True
         while is_same and (messages := await ahead.some()):
             self._progress(messages[0].position, self._reader.ends.last)
-            is_same = await self._on_disk(partial(going.compare, comparison, messages))
+            is_same = await self._on_disk(partial(going.compare, check, messages))
         if going.gaps.is_torn and (since := going.gaps.since) is not None:
             await self._reader.refuse_purged(since + 1)
             raise torn(self._url, since)
@@ -327,7 +344,7 @@ def _in_place(positions: dict[int, int]) -> list[int]:
     return [seq for seq, at in positions.items() if at + MAX_DISPLACED <= newest]
 
 
-class _Going:
+class _Comparing:
     """How far a comparison has come.
 
     :ivar done: position of the last message that the local log has.
@@ -348,11 +365,11 @@ class _Going:
         self._begins_at = position
         self._last_lsn = 0
 
-    def compare(self, comparison: Comparison, messages: Sequence[Message]) -> bool:
+    def compare(self, check: HistoryCheck, messages: Sequence[Message]) -> bool:
         """:raise Incompatible: a later version has sent a message."""
         for message in messages:
             write = self._take(message)
-            if write is not None and not self._goes_on(write, comparison.compare(write)):
+            if write is not None and not self._goes_on(write, check.compare(write)):
                 return False
             if not (self._assembler.is_midway or self._is_handed_over):
                 self.done = self.gaps.known_to(message.position)
@@ -391,7 +408,7 @@ class _Going:
             self.gaps.told_of(note.last_lsn, self._last_lsn)
 
     def _goes_on(self, write: Write, is_here: bool | None) -> bool:
-        """Whether more is to be compared; ``is_here`` is as `Comparison.compare` says."""
+        """Whether more is to be compared; ``is_here`` is as `HistoryCheck.compare` says."""
         if is_here is None:
             self.gaps.told_of(write.last_lsn, self._last_lsn)
             self._mark.came_again(write, self.seen, self._begins_at)

@@ -24,11 +24,12 @@ from beanstalk_twisted.binlog.segments.format import (
     segment_name,
 )
 from beanstalk_twisted.binlog.segments.frames import Buffer, Damage, Frame
-from beanstalk_twisted.replication.appender import Appender
 from beanstalk_twisted.replication.followed_log import FollowedLog
-from beanstalk_twisted.replication.local_log import Unheard, remove_loss_note
-from beanstalk_twisted.replication.roster import Identity, note_text
-from beanstalk_twisted.replication.stream.door import HeldLease, Stream, WrongPosition
+from beanstalk_twisted.replication.local_log import NullReport, remove_loss_note
+from beanstalk_twisted.replication.membership import Identity, note_text
+from beanstalk_twisted.replication.publisher import Publisher
+from beanstalk_twisted.replication.states import IDLE, PROMOTION
+from beanstalk_twisted.replication.stream.interface import HeldLease, Stream, WrongPosition
 from beanstalk_twisted.replication.stream.messages import (
     NO_TERM,
     PART_BYTES,
@@ -55,13 +56,13 @@ from beanstalk_twisted.storage.opening import (
 )
 
 MAX_AHEAD_BYTES: Final = 8 << 20
-"""Bytes read and not yet in the stream: twice what an `Appender` has under way, and little beside
+"""Bytes read and not yet in the stream: twice what a `Publisher` has under way, and little beside
 the jobs that are loaded.
 """
 
 
 async def fill(
-    appender: Appender, directory: Directory, io: Io, ends: Mapping[int, int], log_lsn: int,
+    publisher: Publisher, directory: Directory, io: Io, ends: Mapping[int, int], log_lsn: int,
     who: Identity, log_ns: Callable[[], int],
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[int, int]:  # fmt: skip
@@ -72,9 +73,9 @@ async def fill(
     :param progress: told how many bytes are in the stream, of how many.
     :return: the position of the first message of each segment.
     :raise Damaged: a segment cannot be read.
-    :raise StreamError: as `Appender.append`.
+    :raise StreamError: as `Publisher.append`.
     """
-    filling = _Filling(appender, sum(ends.values()), progress)
+    filling = _Filling(publisher, sum(ends.values()), progress)
     try:
         text = note_text(who)
         filling.append(encode_note(Kind.FILL_BEGINS, log_lsn, log_ns(), text, min(ends, default=0)))
@@ -95,22 +96,22 @@ async def fill(
 
 class _Filling:
     def __init__(
-        self, appender: Appender, total: int, progress: Callable[[int, int], None]
+        self, publisher: Publisher, total: int, progress: Callable[[int, int], None]
     ) -> None:
         self.first_positions: dict[int, int] = {}
-        self._appender = appender
+        self._publisher = publisher
         self._done, self._total = 0, total
         self._progress = progress
         self._appended: deque[Deferred[int]] = deque()
 
     def append(self, payload: bytes) -> "Deferred[int]":
-        appended = self._appender.append(payload)
+        appended = self._publisher.append(payload)
         self._appended.append(appended)
         return appended
 
     async def write(self, write: Write) -> None:
         """Append a piece when there is not too much ahead of it."""
-        while self._appended and self._appender.waiting_bytes > MAX_AHEAD_BYTES:
+        while self._appended and self._publisher.waiting_bytes > MAX_AHEAD_BYTES:
             await self._appended.popleft()
         appended = [self.append(part) for part in encode_write(write)]
         if write.begins:
@@ -204,19 +205,18 @@ def _ignore(failure: Failure) -> None:
     """Somebody else was told."""
 
 
-class Succession(NamedTuple):
-    """What the active server goes on with.
+class Promoted(NamedTuple):
+    """What a new lease holder starts with.
 
     :ivar opened: its log, whose first batch is in the stream and on the local disk.
-    :ivar appender: of its messages, and ``lease`` the lease that these renew.
+    :ivar publisher: of its messages, which renew its lease.
     :ivar first_positions: of the first message of each segment, as far as they are known.
     :ivar why: why this server is active, in words.
     :ivar purge_below: messages below this position mean nothing: the stream was filled behind them.
     """
 
     opened: OpenLog
-    appender: Appender
-    lease: HeldLease
+    publisher: Publisher
     first_positions: dict[int, int]
     acknowledged_lsn: int
     why: str = ""
@@ -227,24 +227,24 @@ class Begun(NamedTuple):
     """A segment whose first batch is in the stream from ``position`` on, and not here yet."""
 
     beginning: Beginning
-    appender: Appender
-    lease: HeldLease
+    publisher: Publisher
     position: int
 
 
-class Succeeding:
-    """Makes one server the active one, once: it begins a segment, first in the stream, then on its
-    own disk.
+class Promotion:
+    """Makes one server the lease holder: begins a segment, first in the stream, then on its disk.
 
     The first message of that segment is appended behind the newest one that this server has
     applied, so that of several that try at once one succeeds; whatever the others had under way is
     refused from then on (docs/replication-log.md, "Who is active").
+
+    :ivar state: one of `states.PROMOTION`.
     """
 
     def __init__(
         self, stream: Stream, directory: Directory, queue: WorkQueue, clock: LogClock,
         reactor: Reactor, io: Io, waits: Waits, lease_s: float, segment_bytes: int,
-        now_ns: Callable[[], int], who: Identity, made: type[Appender],
+        now_ns: Callable[[], int], who: Identity, made: type[Publisher],
     ) -> None:  # fmt: skip
         """:param made: told of what appends this server's messages, from its first one on."""
         self._stream = stream
@@ -259,15 +259,19 @@ class Succeeding:
         self._now_ns = now_ns
         self._who = who
         self._made = made
-        self._appender: Appender | None = None
+        self._publisher: Publisher | None = None
+        self.state = IDLE
+
+    def _on(self, trigger: str) -> None:
+        self.state = PROMOTION[self.state][trigger]
 
     @property
     def trouble(self) -> str:
-        return "" if self._appender is None else self._appender.trouble
+        return "" if self._publisher is None else self._publisher.trouble
 
     def stop(self) -> None:
-        if self._appender is not None:
-            self._appender.stop()
+        if self._publisher is not None:
+            self._publisher.stop()
 
     async def fill(
         self, position: int, progress: Callable[[int, int], None]
@@ -278,10 +282,12 @@ class Succeeding:
         :return: with the positions of the first message of each segment that was here.
         :raise Behind: another server was first.
         """
-        loading = partial(load, self._directory, self._queue, self._clock, Unheard())
+        self._on("fill")
+        loading = partial(load, self._directory, self._queue, self._clock, NullReport())
         found: Replay = await self._waits.wait(self._io.run(loading))
         beginning = await self._waits.wait(self._io.run(partial(self._prepare, found)))
-        appender, lease = self._new_appender(position)
+        self._on("upload")
+        publisher = self._new_publisher(position)
         is_purged: list[Future[None]] = []
 
         def purge_and_tell(done: int, total: int) -> None:
@@ -293,10 +299,10 @@ class Succeeding:
         before = found.position(bytes(16))
         try:
             first_positions = await fill(
-                appender, self._directory, self._io, before.ends, before.next_lsn - 1, self._who,
+                publisher, self._directory, self._io, before.ends, before.next_lsn - 1, self._who,
                 self._clock.now_ns, purge_and_tell,
             )  # fmt: skip
-            begun = await self._append(beginning, appender, lease)
+            begun = await self._append(beginning, publisher)
         except WrongPosition as problem:
             raise Behind(f"another server has appended to it: {problem}") from problem
         return begun, first_positions
@@ -313,28 +319,28 @@ class Succeeding:
         self._clock.not_before(log.time_ns)
         beginning = self._prepare(log)
         try:
-            return await self._append(beginning, *self._new_appender(position))
+            return await self._append(beginning, self._new_publisher(position))
         except WrongPosition:
-            self._appender = None
+            self._on("refused")
+            self._publisher = None
             self._queue.stop_keeping()
             raise
 
-    def _new_appender(self, position: int) -> tuple[Appender, HeldLease]:
-        lease = HeldLease(self._lease_s)
-        appender = self._made(self._stream, self._reactor, self._now_ns, lease, position)
-        self._appender = appender
-        return appender, lease
+    def _new_publisher(self, position: int) -> Publisher:
+        self._publisher = publisher = self._made(
+            self._stream, self._reactor, self._now_ns, HeldLease(self._lease_s), position, self._who
+        )
+        return publisher
 
-    async def _append(
-        self, beginning: Beginning, appender: Appender, lease: HeldLease
-    ) -> Begun:  # fmt: skip
+    async def _append(self, beginning: Beginning, publisher: Publisher) -> Begun:
         """:raise WrongPosition: another server was first."""
+        self._on("begin")
         write = write_of(beginning.batch, self._clock.now_ns())
-        appender.term = term_of(write) or NO_TERM
+        publisher.begin_term(term_of(write) or NO_TERM)
         first, *others = encode_write(write)
         # Nothing of a server that is not the first one may come in behind that one.
-        position = await self._waits.wait(appender.append(first))
-        appended = [appender.append(payload) for payload in others]
+        position = await self._waits.wait(publisher.append(first))
+        appended = [publisher.append(payload) for payload in others]
         try:
             for each in appended:
                 await self._waits.wait(each)
@@ -342,14 +348,15 @@ class Succeeding:
             for each in appended:
                 each.addErrback(_ignore)
         # Nothing is said to anybody before the lease is in the stream, which does not expire.
-        text = note_text(self._who, lease_s=lease.seconds)
+        text = note_text(self._who, lease_s=publisher.lease.seconds)
         note = encode_note(Kind.HEARTBEAT, write.last_lsn, self._clock.now_ns(), text)
-        await self._waits.wait(appender.append(note))
-        return Begun(beginning, appender, lease, position)
+        await self._waits.wait(publisher.append(note))
+        self._on("accepted")
+        return Begun(beginning, publisher, position)
 
     async def write(
         self, begun: Begun, first_positions: Mapping[int, int], why: str
-    ) -> Succession:  # fmt: skip
+    ) -> Promoted:  # fmt: skip
         """This server is active: bring its own disk to where the stream is.
 
         :param first_positions: of the first message of each segment before this one that is alive.
@@ -357,9 +364,10 @@ class Succeeding:
         beginning = begun.beginning
         opened = await self._waits.wait(self._io.run(partial(self._write_all, beginning)))
         self._queue.finish_following(self._clock.now_ns())
+        self._on("written")
         batch = beginning.batch
-        return Succession(
-            opened, begun.appender, begun.lease, {**first_positions, batch.seq: begun.position},
+        return Promoted(
+            opened, begun.publisher, {**first_positions, batch.seq: begun.position},
             batch.last_lsn, why,
         )  # fmt: skip
 

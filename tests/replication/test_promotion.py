@@ -14,11 +14,16 @@ from beanstalk_twisted.binlog.records.jobs import JobImage
 from beanstalk_twisted.binlog.records.others import TubeDef
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import REHOMED, SEGMENT_HEADER_BYTES, segment_name
-from beanstalk_twisted.replication.appender import MAX_IN_FLIGHT_BYTES, Appender
-from beanstalk_twisted.replication.roster import read_note
-from beanstalk_twisted.replication.stream.door import MAX_MESSAGE_BYTES, HeldLease, WrongPosition
+from beanstalk_twisted.replication.membership import read_note
+from beanstalk_twisted.replication.promotion import MAX_AHEAD_BYTES, fill, pieces
+from beanstalk_twisted.replication.publisher import Publisher
+from beanstalk_twisted.replication.stream.interface import (
+    MAX_MESSAGE_BYTES,
+    HeldLease,
+    WrongPosition,
+)
 from beanstalk_twisted.replication.stream.messages import PART_BYTES, Kind, Note, Write
-from beanstalk_twisted.replication.succeeding import MAX_AHEAD_BYTES, fill, pieces
+from beanstalk_twisted.replication.window import MAX_IN_FLIGHT_BYTES
 from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import as_read
 from tests.held_io import HeldIo
@@ -41,13 +46,13 @@ class Filled:
         reactor = self.reactor = Process()
         fates = [] if fate is None else [fate]
         stream = MemoryStream(self.messages, reactor, lambda kind: fates.pop() if fates else Fate())
-        self.appender = Appender(stream, reactor, reactor.now_ns, HeldLease(10), 0)
+        self.publisher = Publisher(stream, reactor, reactor.now_ns, HeldLease(10), 0, WHO)
         self.io = HeldIo()
         self.told: list[tuple[int, int]] = []
         self.most_ahead = 0
         self.filled: Deferred[dict[int, int]] = Deferred.fromCoroutine(
             fill(
-                self.appender, before.directory, self.io, self.ends, LOG_LSN, WHO, lambda: 5,
+                self.publisher, before.directory, self.io, self.ends, LOG_LSN, WHO, lambda: 5,
                 lambda *told: self.told.append(told),
             )
         )  # fmt: skip
@@ -56,7 +61,7 @@ class Filled:
         for _ in range(1000):
             while self.io:
                 self.io.step()
-                self.most_ahead = max(self.most_ahead, self.appender.waiting_bytes)
+                self.most_ahead = max(self.most_ahead, self.publisher.waiting_bytes)
             self.reactor.pass_s(0.05)
             if self.filled.called:
                 return
