@@ -13,14 +13,16 @@ from typing import Any
 
 import pytest
 
+from beanstalk_twisted.client.errors import NotAnnounced
 from beanstalk_twisted.client.pool.hashing import Split
 from beanstalk_twisted.client.pool.pool import named
 from beanstalk_twisted.client.sync import Client
 from beanstalk_twisted.tasks import ResultLost, TaskFailed
-from tests.server_process import LIMIT_S, ServerProcess, ours_at_once, wait_until
+from tests.server_process import LIMIT_S, ServerProcess, ours_at_once, theirs, wait_until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 EXAMPLES = ROOT / "examples"
+WORK = "from beanstalk_twisted.programs import beanstalk_work; beanstalk_work()"
 
 APPLICATION = """
 import asyncio, os, time
@@ -66,7 +68,7 @@ async def sleep(seconds: float) -> str:
 
 
 def work(server: ServerProcess, name: str, folder: Path, *options: str) -> ServerProcess:
-    command = [sys.executable, "-m", "beanstalk_twisted.work", "-v", *options, name]
+    command = [sys.executable, "-c", WORK, "-v", *options, name]
     return ServerProcess(command, folder, environment(server))
 
 
@@ -243,3 +245,33 @@ def test_a_call_can_be_awaited(server: ServerProcess, tmp_path: Path) -> None:
 
     with work(server, "application:app", tmp_path, "-n", "2"):
         asyncio.run(main())
+
+
+PLAIN = """
+from beanstalk_twisted.tasks import App, current_attempt
+
+app = App()
+
+@app.task(tube="mail", retries=1, rate=5)
+def send(to: str) -> None:
+    number = current_attempt().number
+    print("attempt", number, "for", to, flush=True)
+    if number == 1:
+        raise OSError("try again")
+"""
+
+
+def test_tasks_without_extensions_work_with_the_real_beanstalkd(tmp_path: Path) -> None:
+    (tmp_path / "application.py").write_text(PLAIN)
+    module = imported(tmp_path)
+    with ServerProcess(theirs("-p", 0), tmp_path) as server:
+        module.app.connect(f"127.0.0.1:{server.port()}")
+        module.send.delay("ada")
+        with pytest.raises(NotAnnounced, match="which results need"):
+            module.send.using(result=True).delay("ada")
+        with pytest.raises(NotAnnounced, match="idp:"):
+            module.send.using(unique_by="ada").delay("ada")
+        with work(server, "application:app", tmp_path) as worker:
+            worker.wait_for("the rate of tube mail is not set: tube-policy: not sent")
+            worker.wait_for("attempt 2 for ada")
+    module.app.close()
