@@ -29,7 +29,7 @@ from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.printable import escape, shorten
 from beanstalk_twisted.programs import outlive_readers
 from beanstalk_twisted.tasks.app import App
-from beanstalk_twisted.tasks.running import AppWorker
+from beanstalk_twisted.tasks.running import AppWorker, schedules_of
 from beanstalk_twisted.version import VERSION
 from beanstalk_twisted.worker import policy, service, settings
 from beanstalk_twisted.worker.loading import load
@@ -100,12 +100,21 @@ def weighed(tubes: Sequence[str]) -> tuple[list[str], dict[settings.Tube, int]]:
     return [name for name, _, _ in parts], {name: int(w) for name, equals, w in parts if equals}
 
 
-def show_runs(path: str, count: int) -> None:
-    """:raise click.UsageError: the file, or what is in it, is wrong."""
-    try:
-        from beanstalk_twisted.worker.recurring import read_schedules
+def show_runs(path: str | None, name: str | None, count: int) -> None:
+    """Print when the jobs of a file, or the tasks of an app, are due.
 
-        schedules = read_schedules(path)
+    :raise click.UsageError: the file, the app, or what is in it, is wrong.
+    """
+    try:
+        app = None if name is None else load(name)
+        if (app is None) == (path is None) or not isinstance(app, App | None):
+            raise ValueError("--preview is for an app, or for --recurring alone")
+        if app is not None:
+            schedules = schedules_of(app)
+        else:
+            from beanstalk_twisted.worker.recurring import read_schedules
+
+            schedules = read_schedules(str(path))
     except (ImportError, ValueError) as problem:
         raise click.UsageError(str(problem)) from None
     now_s = time.time()
@@ -239,9 +248,7 @@ def cli(
     told.listen()
     outlive_readers()
     if preview is not None:
-        if recurring_path is None or function is not None or command is not None:
-            raise click.UsageError("--preview is for --recurring alone")
-        show_runs(recurring_path, preview)
+        show_runs(recurring_path, function, preview)
         return
     if command is not None and is_json:
         raise click.UsageError("--json is for a function; a --shell command gets the body as it is")

@@ -526,8 +526,8 @@ async def test_what_a_function_raises_is_logged_whatever_its_text(
 @pytest.mark.parametrize(
     ("options", "why"),
     one_in(5, [
-        (["json:loads", "--preview", "1"], "--preview is for --recurring alone"),
-        (["--preview", "1"], "--preview is for --recurring alone"),
+        (["json:loads", "--preview", "1"], "--preview is for an app, or for --recurring alone"),
+        (["--preview", "1"], "--preview is for an app, or for --recurring alone"),
         (["--recurring", "no/file", "--preview", "1"], "no/file: No such file"),
         (["--recurring", "no/file", "--preview", "0"], "is not in the range"),
         (["--recurring", "no/file", "--preview", "1001"], "is not in the range"),
