@@ -5,6 +5,7 @@ Then `worker.process` says what it does.
 """
 
 import _signal as signal  # type: ignore[import-not-found]  # ``signal`` itself takes its time.
+import gc
 import os
 
 INTERRUPTED = 130
@@ -15,8 +16,12 @@ def main() -> None:
     """Call the command.  If Ctrl-C is ignored, as behind ``nohup``, it stays so meanwhile."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
+    # As in `beanstalk_twisted.__main__`.
+    gc.disable()
     from beanstalk_twisted.worker.command import main as called
 
+    gc.freeze()
+    gc.enable()
     called()
 
 
