@@ -10,7 +10,6 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import InputPartition
 
@@ -23,18 +22,16 @@ from binlog_tools.spark.definitions.columns import (
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.frames import read_frame, rows_of
 from binlog_tools.spark.reading.increments import (
-    Piece,
     increment,
+    last_lsn,
     mark_names,
     mark_of,
     marks_of,
     refuse_other_histories,
     store_of,
-    tasks_of,
 )
 from binlog_tools.spark.reading.options import Asked
-from binlog_tools.spark.reading.planning import Share, Trouble
-from binlog_tools.spark.segments.conditions import Condition
+from binlog_tools.spark.reading.planning import Share, Task, Trouble, tasks_of
 from binlog_tools.spark.source import BinlogReader
 from binlog_tools.spark.storing.files import File, Layout, dated, stored_files
 from binlog_tools.spark.storing.locations import Location
@@ -55,7 +52,6 @@ PARTITION_BY: Final = ("server", DATE.name)
 TASK_BYTES: Final = 256 << 20
 """Bytes of logs that a task makes files of: one of about 128 MB, if they are of one day."""
 
-Task = tuple[Piece, ...]
 Work = Callable[[Task], list[File]]
 Run = Callable[[Sequence[Task], Work], list[list[File]]]
 """Carries out tasks somewhere; gives their results in the order of the tasks."""
@@ -95,7 +91,9 @@ def write_events(asked: Asked, place: str, run: Run = in_process, rewrite: bool 
         raise TableError("TABLE_OPTION", "an events table has all records; leave the bounds away")
     table = open_stored(place, _layout(asked.names))
     names = tuple(name for name in BY_NAME if name in {*asked.names, *table.schema().names})
-    asked, table = asked._replace(columns=names), open_stored(place, _layout(names))
+    # Starts and ordered stops too: they say when a job was interrupted.
+    asked = asked._replace(columns=names, records="history")
+    table = open_stored(place, _layout(names))
     partitions = BinlogReader(asked, asked.names).partitions()
     items = [item for partition in partitions for item in partition.value or ()]
     stores = {store_of(item): item.place.server for item in items if item.place is not None}
@@ -104,17 +102,16 @@ def write_events(asked: Asked, place: str, run: Run = in_process, rewrite: bool 
     replaced = _rewritten(table, stores, items) if rewrite else ()
     known = {} if rewrite else told
     refuse_other_histories(items, known)
-    pieces = list(increment(items, known, asked.damage == "skip"))
-    found = run(tasks_of(pieces, TASK_BYTES), _worker(asked, table.location, _layout(names)))
+    news = list(increment(items, known, asked.damage == "skip"))
+    found = run(tasks_of(news, TASK_BYTES), _worker(asked, table.location, _layout(names)))
     files = tuple(file for each in found for file in each)
-    progress = {**_reached(pieces, stores, files), **marks_of(piece.item for piece in pieces)}
+    progress = {**_reached(news, stores, files), **marks_of(news)}
     if rewrite:
         progress = {**dict.fromkeys(_marked(stores) & told.keys(), 0), **progress}
     if files or replaced or not progress.items() <= told.items():
         table.commit(Change(files, replaced, progress))
     segments = {
-        (store_of(piece.item), piece.item.place.header.seq) for piece in pieces
-        if isinstance(piece.item, Share)
+        (store_of(item), item.place.header.seq) for item in news if isinstance(item, Share)
     }  # fmt: skip
     rows = sum(file.rows for file in files)
     problems = sum(file.rows - file.nulls("problem") for file in files)
@@ -181,34 +178,27 @@ def _rewritten(
 
 def _worker(asked: Asked, location: Location, layout: Layout) -> Work:
     def work(task: Task) -> list[File]:
-        batches = (dated(batch, "logged") for piece in task for batch in _batches(asked, piece))
-        return stored_files(location, batches, layout)
+        batches = BinlogReader(asked, asked.names).read(InputPartition(task))
+        return stored_files(location, (dated(batch, "logged") for batch in batches), layout)
 
     return work
 
 
-def _batches(asked: Asked, piece: Piece) -> Iterator[pa.RecordBatch]:
-    is_cut = piece.above >= 0 and isinstance(piece.item, Share)
-    conditions = (Condition("lsn", ">", (piece.above,)),) if is_cut else ()
-    reader = BinlogReader(asked._replace(conditions=conditions), asked.names)
-    for batch in reader.read(InputPartition((piece.item,))):
-        # Damage that is not known to end is told again, with the LSN that it had.
-        yield batch.filter(pc.greater(batch.column("lsn"), piece.above)) if is_cut else batch
-
-
 def _reached(
-    pieces: Iterable[Piece], stores: Mapping[str, str], files: Sequence[File]
+    news: Iterable[Share | Trouble], stores: Mapping[str, str], files: Sequence[File]
 ) -> dict[str, int]:
-    """How far the table comes with these pieces."""
+    """How far the table comes with these."""
     reached: dict[str, int] = {}
-    for piece in pieces:
-        store, last = store_of(piece.item), piece.last_lsn
-        if isinstance(piece.item, Trouble) and piece.item.place is None:
-            reached[store] = mark_of(piece.item)
+    for item in news:
+        store, last = store_of(item), last_lsn(item)
+        if item.place is None:
+            assert isinstance(item, Trouble)
+            reached[store] = mark_of(item)
             continue
         if last is None:
             last = _highest(files, stores[store])
-        reached[store] = max(last, piece.above, reached.get(store, -1))
+        above = item.lsns.low - 1 if isinstance(item, Share) else -1
+        reached[store] = max(last, above, reached.get(store, -1))
         reached[_named(store, stores[store])] = reached[store]
     return reached
 

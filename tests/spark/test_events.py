@@ -56,7 +56,7 @@ def events(out: Path) -> list[dict[str, Any]]:
 
 def expected(*names: str) -> list[dict[str, Any]]:
     few = parse_options({"path": "x"}).names
-    rows = [row for name in names for row in rows_of(FILES[name], None, "jobs", "keep")]
+    rows = [row for name in names for row in rows_of(FILES[name], None, "history", "keep")]
     return [{name: row[name] for name in few} for row in rows]
 
 
@@ -91,7 +91,7 @@ def test_a_segment_in_use_is_read_as_far_as_it_is_and_later_from_there(tmp_path:
     assert len(versions) > 2
     assert [row["lsn"] for row in table(out)] == [
         row["lsn"] for raw in segment_files(live.directory).values()
-        for row in rows_of(raw, None, "jobs", "keep")
+        for row in rows_of(raw, None, "history", "keep")
     ]  # fmt: skip
 
 
@@ -297,7 +297,7 @@ def test_a_table_with_bodies_goes_on_with_bodies_and_one_without_may_begin(tmp_p
     update(first, out)
     update(log, out, body="true")
     update(log, out, rewrite=True)
-    whole = [row["body"] for name in NAMES for row in rows_of(FILES[name], None, "jobs", "keep")]
+    whole = [row["body"] for name in NAMES for row in rows_of(FILES[name], None, "history", "keep")]
     assert [row["body"] for row in table(out)] == whole
 
 
@@ -324,7 +324,8 @@ def test_tasks_read_the_same_rows_of_a_log_and_of_a_table_of_it(tmp_path: Path) 
     found = event_rows([str(out)])
     assert {*found.schema.names} == {*BY_NAME}
     assert read_rows(found, names) == rows
-    asked = {"path": str(log), "copies": "keep", "tags": "true", "body": "true"}
+    asked = {"path": str(log), "copies": "keep", "tags": "true", "body": "true",
+             "records": "history"}  # fmt: skip
     assert read_rows(log_rows(parse_options(asked)), names) == rows
     assert read_rows(event_rows([str(out), str(out)]), ["event", "lsn"]) == sorted(
         [{"event": row["event"], "lsn": row["lsn"]} for row in rows] * 2,

@@ -18,7 +18,6 @@ from binlog_tools.spark.cli.running import bar, line, remote_of, started
 from binlog_tools.spark.definitions.addresses import within
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.events import (
-    Task,
     Work,
     event_rows,
     holds_events,
@@ -33,7 +32,8 @@ from binlog_tools.spark.live.querying import BATCH_BYTES, NAME, Behind, Wish, be
 from binlog_tools.spark.live.running import LiveTables
 from binlog_tools.spark.reading.finding import named, refuse_nothing
 from binlog_tools.spark.reading.options import parse_options
-from binlog_tools.spark.segments.decoding import DAMAGE_CHOICES
+from binlog_tools.spark.reading.planning import Task
+from binlog_tools.spark.segments.wanted import DAMAGE_CHOICES
 from binlog_tools.spark.session import active, explained
 from binlog_tools.spark.source import FORMAT
 from binlog_tools.spark.storing.files import File

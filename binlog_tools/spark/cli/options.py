@@ -18,7 +18,7 @@ from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.events import holds_events
 from binlog_tools.spark.reading.finding import Findings, find
 from binlog_tools.spark.reading.measuring import Segment
-from binlog_tools.spark.segments.decoding import DAMAGE_CHOICES
+from binlog_tools.spark.segments.wanted import DAMAGE_CHOICES
 from binlog_tools.spark.session import explained
 from binlog_tools.spark.storing.locations import UNFINISHED, Location
 from binlog_tools.spark.storing.opening import open_stored

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.errors import StreamingQueryException
 
-from binlog_tools.spark.following.lag import NONE as NOT_BEHIND
-from binlog_tools.spark.following.lag import Lag
-from binlog_tools.spark.following.startings import Streamed
+from binlog_tools.spark.following.positions import NOT_BEHIND, Lag
 from binlog_tools.spark.live.open_jobs import NAMES
 from binlog_tools.spark.live.running import FOLDER, LiveTables
+from binlog_tools.spark.reading.options import Streamed
 from binlog_tools.spark.source import stream_reader
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import lit
 
-from binlog_tools.spark.definitions.columns import ARROW_TYPES, BY_NAME, TAGS
+from binlog_tools.spark.definitions.columns import BY_NAME, TAGS, arrow_type
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.tasks import Rows
 
@@ -44,7 +44,7 @@ def need(events: DataFrame, names: Iterable[str]) -> DataFrame:
 def need_rows(events: Rows, names: Iterable[str]) -> Rows:
     """The same of rows that tasks read."""
     there = {field.name: field.type for field in events.schema}
-    _refuse(there, {name: ARROW_TYPES[BY_NAME[name].ddl] for name in names})
+    _refuse(there, {name: arrow_type(BY_NAME[name].ddl) for name in names})
     return events
 
 
