@@ -199,7 +199,7 @@ def tell(
             "them. They are there, and wait for a kick.", total.buried, total.put,
         )  # fmt: skip
     if options.result_path:
-        document = {} if batch is None else {"batch": batch}
+        document: dict[str, Any] = {} if batch is None else {"batch": batch}
         untold = sum(each is None for each in messages)
         # What these have put nobody knows.
         more = {"untold": untold, "rows": None, "put": None} if untold else {}

@@ -8,10 +8,8 @@ from pathlib import Path
 
 from binlog_tools.spark.cli.main import LIVE_METRICS, cli
 from binlog_tools.spark.definitions.errors import CODES
-from binlog_tools.spark.live.settling import BREACHES
 from tests.test_docs import ROOT, section, tables
 
-SQL_TYPES = {"string": "string", "int64": "bigint", "timestamp[us, tz=UTC]": "timestamp"}
 DOCS: Path = ROOT / "docs"
 MANUAL: Path = DOCS / "spark.md"
 CODE = re.compile(r"`([A-Z_]+)`")
@@ -25,10 +23,6 @@ def test_the_tables_of_the_manual_are_those_of_the_code() -> None:
 
 def test_the_manual_has_all_of_live_tables() -> None:
     live = DOCS / "spark-live.md"
-    (columns,) = tables(section(live, "breaches"))
-    assert [(row[0], row[1]) for row in columns] == [
-        (f"`{field.name}`", SQL_TYPES[str(field.type)]) for field in BREACHES
-    ]
     (options,) = tables(section(live, "Options"))
     told = {word.strip("`") for row in options for word in row[0].split(", ")}
     known = cli.commands["live"].params

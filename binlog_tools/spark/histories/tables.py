@@ -55,6 +55,19 @@ KINDS: Final = schema_of("""
     most_failures bigint; example_server string; example_job bigint; last timestamp;
   sample string""")
 
+POISON_JOBS: Final = schema_of("""
+  server tube string; job bigint; fingerprint state string;
+  failures timeouts releases buries disconnects bigint; last timestamp; is_dead boolean;
+  sample string; lsn bigint""")
+
+SNAPSHOT: Final = schema_of("""
+  server string; job bigint; tube state string; is_inferred boolean;
+  priority delay_s ttr_s bigint; deadline timestamp; deadline_ns connection bigint;
+  incarnation int; put timestamp; age_ns bytes reserves timeouts releases buries kicks bigint;
+  last_event string; lsn bigint;
+  unique_key concurrency_key job_group after dead_from dead_reason string; dead_at timestamp;
+  origin string; as_of timestamp""")
+
 
 def table(schema: pa.Schema, columns: Mapping[str, Any], is_coded: bool = False) -> pa.Table:
     """:param columns: arrays, of numpy or Arrow, by name.

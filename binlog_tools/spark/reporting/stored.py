@@ -1,7 +1,4 @@
-"""The door to tables: where a table's files are, and their rows as Arrow batches.
-
-Nothing else of the report opens a file.
-"""
+"""Rows of stored tables as Arrow batches; nothing else of the report opens a file."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -11,28 +8,30 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from binlog_tools.spark.definitions.errors import TableError
-from binlog_tools.spark.storing.locations import UNFINISHED, Location
-from binlog_tools.spark.storing.opening import holds_table, open_stored
-from binlog_tools.spark.storing.stored import LOG
+from binlog_tools.spark.storing.locations import Location
+from binlog_tools.spark.storing.tables import LOG, StoredTable, holds_table, open_stored
 
 
 class Rows:
     """A table, read batch by batch: memory holds a batch, not the table.
 
     :ivar names: its columns; empty if there is no file in it.
+    :ivar progress: `StoredTable.progress`.
+    :ivar is_live: `live` keeps it.
     """
 
-    def __init__(self, place: str, found: Any) -> None:
-        """:param found: a dataset of Arrow; None: there is no file in the table."""
+    def __init__(self, place: str, table: StoredTable) -> None:
         self._place = place
-        self._found = found
-        self.names = frozenset(() if found is None else found.schema.names)
+        self._found = table.dataset() if table.files() else None
+        self.names = frozenset(() if self._found is None else self._found.schema.names)
+        self.progress = table.progress
+        self.is_live = (table.name or "").startswith("live ")
 
     def batches(self, names: Sequence[str], where: Any = None) -> Iterator[pa.RecordBatch]:
         """:param where: an expression of pyarrow.dataset; None: all rows.
         :raise TableError: one of the columns is missing.
         """
-        if not self.names:
+        if self._found is None:
             return
         if missing := set(names) - self.names:
             raise TableError(
@@ -45,36 +44,22 @@ class Rows:
                 yield batch
 
 
-def refuse_unfinished(tables: str) -> None:
-    """:raise TableError: the run that makes these tables has not come to its end."""
-    place = Location.of(tables)
-    if UNFINISHED in place.files().names():
-        raise TableError(
-            "TABLE_NOT_FOUND",
-            f"{place}: the run that made these tables has not come to its end; make them again: "
-            f"python -m binlog_tools.spark tables LOG -o {place}",
-        )
-
-
 def open_table(place: str) -> Rows | None:
     """Return a table, or None if there is none at this place.
 
-    :param place: a path, or a URL.
     :raise TableError: it is not whole, or cannot be read.
     """
     shown = Location.of(place)
-    names = shown.files().names()
-    if not names:
+    if not shown.names():
         return None
-    if not holds_table(shown):
+    if not holds_table(place):
         raise TableError(
             "TABLE_NOT_FOUND",
             f"{shown}: it is not whole (no {LOG}): whoever writes it has not finished, or was "
             f"killed; wait, or make it again",
         )
     try:
-        stored = open_stored(place)
-        return Rows(str(shown), stored.dataset() if stored.files() else None)
+        return Rows(str(shown), open_stored(place))
     except pa.ArrowException as problem:
         text = str(problem).partition("\n")[0]
         raise TableError("TABLE_NOT_FOUND", f"{shown}: it is no table: {text}") from None
