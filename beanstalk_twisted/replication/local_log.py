@@ -235,7 +235,7 @@ class Comparison:
                 return False
             self._directory.create(name).close()
             local[seq] = 0
-        here = bytes(self._directory.read_part(name, write.offset, write.end))
+        here = bytes(self._directory.read(name, write.offset, write.end))
         if write.begins and here[head] != write.content[head]:
             sound = decode_segment_header(here[head])
             if isinstance(sound, SegmentHeader):
@@ -312,7 +312,7 @@ class Comparison:
         size = len(self._directory.read(name))
         if size <= end:
             return
-        rest = self._directory.read_part(name, end, size)
+        rest = self._directory.read(name, end, size)
         if has_content(rest, 0, len(rest)):
             kept = bytes(rest[: content_end(rest, 0)])
             self._tell(name, end, kept)

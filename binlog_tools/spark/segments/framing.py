@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from beanstalk_twisted.binlog.reading.segment import Hole, hole_at
 from beanstalk_twisted.binlog.segments.format import (
     FRAME_HEADER_BYTES,
     FRAME_MAGIC,
@@ -22,7 +23,6 @@ from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
 )
-from binlog_tools.logs.reading import Hole, hole_at
 from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.segments.wanted import MAX_NUMBER, Stretch, Verify
 

@@ -6,8 +6,8 @@ from collections import Counter
 
 import numpy as np
 
+from beanstalk_twisted.binlog.reading.segment import Hole
 from beanstalk_twisted.binlog.records.others import Seal
-from binlog_tools.logs.reading import Hole
 from binlog_tools.logs.stored import type_name
 from binlog_tools.spark.segments.framing import TYPE, Rows, Run, bad_heaps, runs
 from binlog_tools.spark.segments.wanted import Place, Stretch, Verify

@@ -210,7 +210,11 @@ def test_rows_that_come_to_a_bad_end_leave_no_reply_unheard() -> None:
         yield table(named(4))
         raise ValueError("the rows end here")
 
-    with ScriptedServer(lambda number: heard.append(number) or inserted(number)) as server:
+    def answer(number: int) -> bytes:
+        heard.append(number)
+        return inserted(number)
+
+    with ScriptedServer(answer) as server:
         options = SinkOptions.of({"address": server.address})
         with pytest.raises(ValueError, match="the rows end here"):
             put_partition(batches(), JobRows(FIELDS, options), options, 0)
@@ -350,7 +354,9 @@ def test_each_row_is_there_once_though_the_server_is_killed_under_each_attempt(
             port = server.port()
             found += taken(server.connect(), chance.randrange(60))
 
-            def deadly(server: ServerProcess = server, last: int = chance.randrange(50, 550)):
+            def deadly(
+                server: ServerProcess = server, last: int = chance.randrange(50, 550)
+            ) -> Iterator[pa.RecordBatch]:
                 for first in range(0, 600, 10):
                     if first > last:
                         server.process.kill()
