@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from binlog_tools.spark.definitions.columns import COLUMNS, SEGMENT_COLUMNS, Column
+from binlog_tools.spark.definitions.columns import COLUMNS, Column
 from binlog_tools.spark.reading.options import OPTIONS, STREAM_OPTIONS
 from binlog_tools.spark.stream_metrics import METRICS
 from binlog_tools.spark.writing.job_rows import COLUMNS as JOB_COLUMNS
@@ -38,7 +38,6 @@ def _pairs(head: str, meaning: str, table: Mapping[str, str]) -> str:
 
 TABLES: Final = {
     "columns": _columns(COLUMNS),
-    "segments": _columns(SEGMENT_COLUMNS),
     "options": _pairs("option", "value", OPTIONS),
     "stream options": _pairs("option", "value", STREAM_OPTIONS),
     "metrics": _pairs("metric", "meaning", {name: text for name, (_, text) in METRICS.items()}),

@@ -67,14 +67,6 @@ def test_the_options_of_a_url_reach_the_tasks(files: Files, remote: Lent) -> Non
     assert len(read(path)) > 100
 
 
-def test_the_view_of_segments_is_the_same(tmp_path: Path, files: Files, remote: Lent) -> None:
-    remote.archive("archive", files)
-    local = read(archived(tmp_path / "archive", files), view="segments")
-    assert [{**row, "path": None} for row in read(f"{remote.bucket}/archive", view="segments")] == [
-        {**row, "path": None} for row in local
-    ]
-
-
 def test_a_plan_takes_no_more_than_the_head_and_the_end_of_a_segment(
     files: Files, remote: Lent
 ) -> None:
@@ -334,8 +326,6 @@ def test_an_object_whose_ranges_cannot_be_had_is_damage_of_that_segment(
     damage = [row for row in rows if row["event"] == "damage"]
     assert any(name in row["problem"] and "byte" in row["problem"] for row in damage)
     assert [row for row in rows if row["event"] != "damage"] == others
-    view = read(f"{remote.bucket}/archive", view="segments")
-    assert [name in str(row["problem"]) for row in view].count(True) == 1
 
 
 @pytest.mark.parametrize("how", ["short", "failing"])
