@@ -134,12 +134,12 @@ def test_the_service_of_the_examples_outlives_the_death_of_its_worker_and_its_se
 def test_the_next_runs_of_an_app_are_shown() -> None:
     done = subprocess.run(
         [sys.executable, "-c", WORK, "--preview", "2", "service:app"], cwd=EXAMPLES,
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=LIMIT_S,
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+        timeout=LIMIT_S,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
-    assert [line.split("\t")[:2] for line in done.stdout.splitlines()] == [
-        ["report", "reports"]
-    ] * 2
+    shown = [line.split("\t")[:2] for line in done.stdout.splitlines()]
+    assert shown == [["report", "reports"]] * 2
 
 
 def test_results_of_threads_processes_and_coroutines_come_back(
