@@ -193,7 +193,7 @@ def test_a_journal_is_of_one_file_and_one_place(server: ServerProcess, tmp_path:
     path.write_text('{"body": "a"}\n')
     assert run(server, "import", path, "--journal", journal).exit_code == 0
     other = run(server, "import", path, "--journal", journal, "-t", "other")
-    assert other.exit_code == 4 and "is not the journal of this" in other.stderr
+    assert other.exit_code == 4 and "is not the journal of these jobs" in other.stderr
     path.write_text('{"body": "b"}\n')
     assert run(server, "import", path, "--journal", journal).exit_code == 4
     piped = run(server, "import", "-", "--journal", journal, typed=b'{"body": "a"}\n')
