@@ -23,18 +23,16 @@ from binlog_tools.spark.definitions.columns import (
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.frames import read_frame, rows_of
 from binlog_tools.spark.reading.increments import (
-    Piece,
     increment,
+    last_lsn,
     mark_names,
     mark_of,
     marks_of,
     refuse_other_histories,
     store_of,
-    tasks_of,
 )
 from binlog_tools.spark.reading.options import Asked
-from binlog_tools.spark.reading.planning import Share, Trouble
-from binlog_tools.spark.segments.conditions import Condition
+from binlog_tools.spark.reading.planning import Share, Task, Trouble, tasks_of
 from binlog_tools.spark.source import BinlogReader
 from binlog_tools.spark.storing.tables import File, Layout, StoredTable, holds_table, open_stored
 from binlog_tools.spark.tasks import Rows
@@ -48,8 +46,6 @@ PARTITION_BY: Final = ("server", DATE.name)
 
 TASK_BYTES: Final = 256 << 20
 """Bytes of logs that a commit takes, which memory holds meanwhile."""
-
-Task = tuple[Piece, ...]
 
 
 class Written(NamedTuple):
@@ -79,7 +75,9 @@ def write_events(asked: Asked, place: str, rewrite: bool = False) -> Written:
         raise TableError("TABLE_OPTION", "an events table has all records; leave the bounds away")
     table = open_stored(place, _layout(asked.names))
     names = tuple(name for name in BY_NAME if name in {*asked.names, *table.schema().names})
-    asked, table = asked._replace(columns=names), open_stored(place, _layout(names))
+    # Starts and ordered stops too: they say when a job was interrupted.
+    asked = asked._replace(columns=names, records="history")
+    table = open_stored(place, _layout(names))
     partitions = BinlogReader(asked, asked.names).partitions()
     items = [item for partition in partitions for item in partition.value or ()]
     stores = {store_of(item): item.place.server for item in items if item.place is not None}
@@ -89,23 +87,20 @@ def write_events(asked: Asked, place: str, rewrite: bool = False) -> Written:
         _refuse_loss(table, stores, items)
     known = {} if rewrite else told
     refuse_other_histories(items, known)
-    pieces = list(increment(items, known, asked.damage == "skip"))
+    news = list(increment(items, known, asked.damage == "skip"))
     replaced = _of_stores(stores) if rewrite else None
     forgotten = dict.fromkeys(_marked(stores) & told.keys(), 0) if rewrite else {}
     done = problems = 0
-    tasks = tasks_of(pieces, TASK_BYTES)
-    for task in tasks or [()]:
+    for task in tasks_of(news, TASK_BYTES) or [()]:
         rows = _rows(asked, task, _layout(names).schema)
-        reached = _reached(task, stores, rows)
-        progress = {**forgotten, **reached, **marks_of(piece.item for piece in task)}
+        progress = {**forgotten, **_reached(task, stores, rows), **marks_of(task)}
         if rows.num_rows or replaced or not progress.items() <= told.items():
             table.write(rows, replaced, progress)
             replaced, forgotten = None, {}
         done += rows.num_rows
         problems += rows.num_rows - rows["problem"].null_count
     segments = {
-        (store_of(piece.item), piece.item.place.header.seq) for piece in pieces
-        if isinstance(piece.item, Share)
+        (store_of(item), item.place.header.seq) for item in news if isinstance(item, Share)
     }  # fmt: skip
     return Written(len(segments), done, problems, table.version)
 
@@ -130,9 +125,7 @@ def _named(store: str, server: str) -> str:
     return f"{store}/{server}"
 
 
-def _refuse_renamed(
-    table: StoredTable, stores: Mapping[str, str], told: Mapping[str, int]
-) -> None:
+def _refuse_renamed(table: StoredTable, stores: Mapping[str, str], told: Mapping[str, int]) -> None:
     """:raise TableError: the table calls one of these stores, or another one, otherwise: its rows
     would be there twice, or be taken for those of the other.
     """
@@ -171,33 +164,26 @@ def _of_stores(stores: Mapping[str, str]) -> str:
 
 
 def _rows(asked: Asked, task: Task, schema: pa.Schema) -> pa.Table:
-    found = [batch for piece in task for batch in _batches(asked, piece)]
+    found = BinlogReader(asked, asked.names).read(InputPartition(task))
     rows = pa.Table.from_batches(found, arrow_schema(asked.names))
     return rows.append_column(DATE.name, rows["logged"].cast(pa.date32())).cast(schema)
 
 
-def _batches(asked: Asked, piece: Piece) -> Iterator[pa.RecordBatch]:
-    is_cut = piece.above >= 0 and isinstance(piece.item, Share)
-    conditions = (Condition("lsn", ">", (piece.above,)),) if is_cut else ()
-    reader = BinlogReader(asked._replace(conditions=conditions), asked.names)
-    for batch in reader.read(InputPartition((piece.item,))):
-        # Damage that is not known to end is told again, with the LSN that it had.
-        yield batch.filter(pc.greater(batch.column("lsn"), piece.above)) if is_cut else batch
-
-
 def _reached(
-    pieces: Iterable[Piece], stores: Mapping[str, str], rows: pa.Table
+    news: Iterable[Share | Trouble], stores: Mapping[str, str], rows: pa.Table
 ) -> dict[str, int]:
-    """How far the table comes with these pieces."""
+    """How far the table comes with these."""
     reached: dict[str, int] = {}
-    for piece in pieces:
-        store, last = store_of(piece.item), piece.last_lsn
-        if isinstance(piece.item, Trouble) and piece.item.place is None:
-            reached[store] = mark_of(piece.item)
+    for item in news:
+        store, last = store_of(item), last_lsn(item)
+        if item.place is None:
+            assert isinstance(item, Trouble)
+            reached[store] = mark_of(item)
             continue
         if last is None:
             last = _highest(rows, stores[store])
-        reached[store] = max(last, piece.above, reached.get(store, -1))
+        above = item.lsns.low - 1 if isinstance(item, Share) else -1
+        reached[store] = max(last, above, reached.get(store, -1))
         reached[_named(store, stores[store])] = reached[store]
     return reached
 

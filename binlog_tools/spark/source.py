@@ -8,31 +8,46 @@ tasks.  So they hold what was asked for and nothing that is open.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from beanstalk_twisted.binlog.segments.format import parse_segment_name
 from binlog_tools.spark.definitions.addresses import name_of
-from binlog_tools.spark.definitions.columns import BY_NAME, Column, arrow_schema, ddl
+from binlog_tools.spark.definitions.columns import (
+    BY_NAME,
+    SEGMENT_BY_NAME,
+    Column,
+    arrow_schema,
+    ddl,
+)
 from binlog_tools.spark.definitions.errors import SourceError, SparkTooOld, damaged, unreadable
-from binlog_tools.spark.files.listing import archived_at
-from binlog_tools.spark.following.startings import STREAM_OPTIONS, Streamed
-from binlog_tools.spark.reading.candidates import BrokenFile
-from binlog_tools.spark.reading.finding import Findings, Gap, find
-from binlog_tools.spark.reading.holding import Held, oldest_marked, standing
-from binlog_tools.spark.reading.opening import is_damage, open_soundest, task_batches
-from binlog_tools.spark.reading.options import Asked, check_schema, parse_options
+from binlog_tools.spark.files import archived_at
+from binlog_tools.spark.reading.finding import BrokenFile, Findings, Gap, find
+from binlog_tools.spark.reading.opening import (
+    Held,
+    is_damage,
+    open_soundest,
+    standing,
+    task_batches,
+)
+from binlog_tools.spark.reading.options import (
+    STREAM_OPTIONS,
+    Asked,
+    Streamed,
+    check_schema,
+    parse_options,
+)
 from binlog_tools.spark.reading.planning import (
     Share,
     Task,
     Trouble,
+    conditions_of,
+    may_match,
+    oldest_marked,
     shares_of,
+    stats_of,
     tasks_of,
 )
-from binlog_tools.spark.reading.pruning import conditions_of, may_match, stats_of
-from binlog_tools.spark.reading.summaries import SEGMENT_BY_NAME, summary
-from binlog_tools.spark.segments.conditions import EVERY, Condition, bounds
-from binlog_tools.spark.segments.producing import Place
+from binlog_tools.spark.segments.wanted import EVERY, Condition, Place, bounds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -160,12 +175,16 @@ class BinlogReader(DataSourceReader):
         return self._summaries(task)
 
     def _summaries(self, task: Task) -> Iterator[Any]:
+        import pyarrow as pa
+
         schema = arrow_schema(self._columns, SEGMENT_BY_NAME)
         with Held(task) as held:
             for item in standing(task, held):
                 yield pa.RecordBatch.from_pylist([self._summary(item, held)], schema=schema)
 
     def _summary(self, item: Share | Trouble, held: Held) -> dict[str, object]:
+        from binlog_tools.spark.segments.summaries import summary
+
         server = item.place.server if item.place else None
         if isinstance(item, Trouble):
             size, problem = item.size, item.problem

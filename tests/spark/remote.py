@@ -13,7 +13,7 @@ from beanstalk_twisted.binlog.segments.format import (
     decode_segment_header,
     parse_segment_name,
 )
-from binlog_tools.spark.files.stores import STORES, PatientStore
+from binlog_tools.spark.files import STORES, PatientStore
 from tests.binlog.scribe import UUID, Files
 from tests.object_storage.memory import MemoryStore
 

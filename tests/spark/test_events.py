@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,12 +16,13 @@ from beanstalk_twisted.binlog.segments.format import (
     SegmentHeader,
     decode_segment_header,
 )
+from binlog_tools.spark import events as module
 from binlog_tools.spark.definitions.columns import BY_NAME
 from binlog_tools.spark.definitions.errors import SourceError, TableError
-from binlog_tools.spark.events import Written, event_rows, in_process, log_rows, write_events
+from binlog_tools.spark.events import Written, event_rows, log_rows, write_events
 from binlog_tools.spark.reading.increments import mark_names
 from binlog_tools.spark.reading.options import parse_options
-from binlog_tools.spark.storing.opening import open_stored
+from binlog_tools.spark.storing.tables import open_stored
 from binlog_tools.spark.tasks import Rows
 from tests.binlog.scribe import UUID, flipped, segment_files
 from tests.spark.expected import rows_of
@@ -56,7 +54,7 @@ def events(out: Path) -> list[dict[str, Any]]:
 
 def expected(*names: str) -> list[dict[str, Any]]:
     few = parse_options({"path": "x"}).names
-    rows = [row for name in names for row in rows_of(FILES[name], None, "jobs", "keep")]
+    rows = [row for name in names for row in rows_of(FILES[name], None, "history", "keep")]
     return [{name: row[name] for name in few} for row in rows]
 
 
@@ -91,77 +89,83 @@ def test_a_segment_in_use_is_read_as_far_as_it_is_and_later_from_there(tmp_path:
     assert len(versions) > 2
     assert [row["lsn"] for row in table(out)] == [
         row["lsn"] for raw in segment_files(live.directory).values()
-        for row in rows_of(raw, None, "jobs", "keep")
+        for row in rows_of(raw, None, "history", "keep")
     ]  # fmt: skip
 
 
-def test_trouble_in_a_task_changes_nothing(tmp_path: Path) -> None:
+def test_trouble_while_a_log_is_read_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log, out = archived(tmp_path / "log", FILES), tmp_path / "t"
 
-    def run(tasks: Sequence[Any], work: Any) -> Any:
-        in_process(tasks, work)
+    def unreadable(*_: Any) -> Any:
         raise SourceError("BINLOG_UNREADABLE", "gone")
 
-    with pytest.raises(SourceError):
-        update(log, out, run=run)
+    with monkeypatch.context() as patched, pytest.raises(SourceError):
+        patched.setattr(module, "_rows", unreadable)
+        update(log, out)
     assert not (out / "_delta_log").exists()
     update(log, out)
     assert events(out) == expected(*NAMES)
 
 
-def test_a_segment_that_is_trimmed_before_it_is_read_is_not_passed_over(tmp_path: Path) -> None:
+def test_a_segment_that_is_trimmed_before_it_is_read_is_not_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log, out = written(tmp_path / "log", FILES), tmp_path / "t"
+    read = module._rows
 
-    def run(tasks: Sequence[Any], work: Any) -> Any:
+    def trimmed(*words: Any) -> Any:
         (log / NAMES[0]).unlink()
-        return in_process(tasks, work)
+        return read(*words)
 
+    monkeypatch.setattr(module, "_rows", trimmed)
     with pytest.raises(SourceError, match=r"\[BINLOG_TRIMMED\]"):
-        update(log, out, run=run)
+        update(log, out)
     assert not (out / "_delta_log").exists()
 
 
-def test_of_two_runs_at_once_one_is_refused(tmp_path: Path) -> None:
+def test_of_two_runs_at_once_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log, out = archived(tmp_path / "log", FILES), tmp_path / "t"
     update(archived(tmp_path / "begin", {NAMES[0]: FILES[NAMES[0]]}), out)
+    read = module._rows
 
-    def run(tasks: Sequence[Any], work: Any) -> Any:
+    def overtaken(*words: Any) -> Any:
+        monkeypatch.setattr(module, "_rows", read)
         update(log, out)
-        return in_process(tasks, work)
+        return read(*words)
 
+    monkeypatch.setattr(module, "_rows", overtaken)
     with pytest.raises(TableError, match=r"\[TABLE_BUSY\]"):
-        update(log, out, run=run)
+        update(log, out)
     assert events(out) == expected(*NAMES)
     assert update(log, out).rows == 0
 
 
-KILLED = """
-import os, signal, sys
-from binlog_tools.spark.events import in_process, write_events
-from binlog_tools.spark.reading.options import parse_options
-
-def run(tasks, work):
-    found = in_process(tasks, work)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-write_events(parse_options({"path": sys.argv[1], "copies": "keep"}), sys.argv[2], run)
-"""
-
-
-@pytest.mark.exhaustive
-def test_a_kill_before_the_commit_leaves_the_last_version_and_orphans(tmp_path: Path) -> None:
+@pytest.mark.parametrize("commits", [0, 1, 3])
+def test_a_run_that_is_killed_between_two_commits_is_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commits: int
+) -> None:
     log, out = archived(tmp_path / "log", FILES), tmp_path / "t"
-    begun = archived(tmp_path / "begin", {NAMES[0]: FILES[NAMES[0]]})
-    for before, logs in ((0, begun), (1, log)):
-        killed = subprocess.run([sys.executable, "-c", KILLED, str(logs), str(out)], timeout=60)
-        assert killed.returncode == -signal.SIGKILL
-        assert len(list(out.rglob("*.parquet"))) == 2 * before + 1
-        update(logs, out)
+    monkeypatch.setattr(module, "TASK_BYTES", 1)
+    read, left = module._rows, [commits]
+
+    def killed(*words: Any) -> Any:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        return read(*words)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(module, "_rows", killed)
+        update(log, out)
+    assert len(list(out.glob("_delta_log/*.json"))) == commits
+    update(log, out)
     assert events(out) == expected(*NAMES)
-    stored = open_stored(str(out))
-    stored.optimize(retention_hours=0)
-    kept = {file.path for file in stored.files()}
-    assert {str(path.relative_to(out)) for path in out.rglob("*.parquet")} == kept
+    assert update(log, out).rows == 0
+    assert update(log, out, rewrite=True).rows == len(table(out))
     assert events(out) == expected(*NAMES)
 
 
@@ -297,7 +301,7 @@ def test_a_table_with_bodies_goes_on_with_bodies_and_one_without_may_begin(tmp_p
     update(first, out)
     update(log, out, body="true")
     update(log, out, rewrite=True)
-    whole = [row["body"] for name in NAMES for row in rows_of(FILES[name], None, "jobs", "keep")]
+    whole = [row["body"] for name in NAMES for row in rows_of(FILES[name], None, "history", "keep")]
     assert [row["body"] for row in table(out)] == whole
 
 
@@ -324,7 +328,8 @@ def test_tasks_read_the_same_rows_of_a_log_and_of_a_table_of_it(tmp_path: Path) 
     found = event_rows([str(out)])
     assert {*found.schema.names} == {*BY_NAME}
     assert read_rows(found, names) == rows
-    asked = {"path": str(log), "copies": "keep", "tags": "true", "body": "true"}
+    asked = {"path": str(log), "copies": "keep", "tags": "true", "body": "true",
+             "records": "history"}  # fmt: skip
     assert read_rows(log_rows(parse_options(asked)), names) == rows
     assert read_rows(event_rows([str(out), str(out)]), ["event", "lsn"]) == sorted(
         [{"event": row["event"], "lsn": row["lsn"]} for row in rows] * 2,

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from binlog_tools.spark.cli.main import LIVE_METRICS, cli
-from binlog_tools.spark.definitions.columns import COLUMNS
-from binlog_tools.spark.definitions.errors import CODES
-from binlog_tools.spark.following.startings import STREAM_OPTIONS
 from binlog_tools.spark.live.settling import BREACHES
-from binlog_tools.spark.reading.options import OPTIONS
-from binlog_tools.spark.reading.summaries import SEGMENT_COLUMNS
+
+from binlog_tools.spark.cli.main import LIVE_METRICS, cli
+from binlog_tools.spark.definitions.columns import COLUMNS, SEGMENT_COLUMNS
+from binlog_tools.spark.definitions.errors import CODES
+from binlog_tools.spark.reading.options import OPTIONS, STREAM_OPTIONS
 from binlog_tools.spark.stream_metrics import METRICS as STREAM_METRICS
 from binlog_tools.spark.writing.job_rows import TYPES
 from binlog_tools.spark.writing.options import OPTIONS as SINK_OPTIONS

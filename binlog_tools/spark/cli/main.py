@@ -16,10 +16,10 @@ from binlog_tools.spark.cli.options import are_events, common, from_, look, pars
 from binlog_tools.spark.cli.running import bar, line, started
 from binlog_tools.spark.definitions.addresses import within
 from binlog_tools.spark.events import event_rows, log_rows, write_events
-from binlog_tools.spark.following.lag import Lag
+from binlog_tools.spark.following.positions import Lag
 from binlog_tools.spark.live.running import BATCH_BYTES, Follower, LiveTables, Request
 from binlog_tools.spark.reading.options import parse_options
-from binlog_tools.spark.segments.decoding import DAMAGE_CHOICES
+from binlog_tools.spark.segments.wanted import DAMAGE_CHOICES
 from binlog_tools.spark.session import explained
 from binlog_tools.spark.storing.tables import RETENTION_HOURS, open_stored
 from binlog_tools.spark.stream_metrics import MetricsServer, Sample

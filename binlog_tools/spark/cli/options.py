@@ -17,7 +17,7 @@ from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.events import holds_events
 from binlog_tools.spark.reading.finding import Findings, find, named, refuse_nothing
 from binlog_tools.spark.reading.measuring import Segment
-from binlog_tools.spark.segments.decoding import DAMAGE_CHOICES
+from binlog_tools.spark.segments.wanted import DAMAGE_CHOICES
 from binlog_tools.spark.session import explained
 from binlog_tools.spark.storing.locations import Location
 from binlog_tools.spark.storing.tables import holds_table, open_stored

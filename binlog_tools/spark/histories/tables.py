@@ -6,7 +6,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from binlog_tools.spark.definitions.columns import ARROW_TYPES
+from binlog_tools.spark.definitions.columns import arrow_type
 from binlog_tools.spark.histories.windows import NONE, Ints
 
 _OTHERS: Final = {"map": pa.map_(pa.int64(), pa.int64()), "double": pa.float64()}
@@ -19,7 +19,7 @@ def schema_of(text: str) -> pa.Schema:
     fields: list[tuple[str, Any]] = []
     for part in text.split(";"):
         *names, kind = part.split()
-        fields += [(name, ARROW_TYPES.get(kind) or _OTHERS[kind]) for name in names]
+        fields += [(name, _OTHERS.get(kind) or arrow_type(kind)) for name in names]
     return pa.schema(fields)
 
 
@@ -114,4 +114,4 @@ def nullable(numbers: Ints) -> Any:
 def moments(nanoseconds: Ints) -> Any:
     """Microseconds, rounded down; `NONE` becomes null."""
     micros = pa.array(np.floor_divide(nanoseconds, 1000), mask=nanoseconds == NONE)
-    return micros.cast(ARROW_TYPES["timestamp"])
+    return micros.cast(arrow_type("timestamp"))

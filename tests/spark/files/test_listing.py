@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from binlog_tools.spark.files.listing import expanded
+from binlog_tools.spark.files import expanded
 from tests.spark.remote import Lent
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from binlog_tools.spark.files.opening import (
+from binlog_tools.spark.files import (
     PIECE_BYTES,
     TAIL_BYTES,
     BadRange,

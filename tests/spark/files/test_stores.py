@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from beanstalk_twisted.object_storage.store import BadUrl
-from binlog_tools.spark.files.stores import OPEN_STORES, WAITS_S, PatientStore, Stores
+from binlog_tools.spark.files import OPEN_STORES, WAITS_S, PatientStore, Stores
 from tests.object_storage.memory import MemoryStore
 from tests.spark.remote import Waits
 

@@ -17,7 +17,7 @@ from beanstalk_twisted.binlog.archive_manifest import (
 )
 from beanstalk_twisted.binlog.segments.format import SEGMENT_HEADER_BYTES
 from binlog_tools.spark.definitions.errors import SourceError
-from binlog_tools.spark.files.opening import TAIL_BYTES
+from binlog_tools.spark.files import TAIL_BYTES
 from tests.binlog.scribe import UUID, flipped, segment_files
 from tests.spark.histories import any_log
 from tests.spark.remote import Lent, as_archived, manifest_of
@@ -296,7 +296,7 @@ def test_a_url_that_names_nothing_is_refused(path: str, code: str, said: str) ->
 def test_what_is_not_there_is_told_with_its_url(files: Files, remote: Lent) -> None:
     remote.folder("empty", {})
     store = remote.archive("archive", files)
-    with pytest.raises(SourceError, match=r"BINLOG_NO_LOG.*/empty: there is no log here"):
+    with pytest.raises(SourceError, match=r"BINLOG_NO_LOG.*/empty: there are no segments here"):
         read(f"{remote.bucket}/empty")
     name = min(store.objects)
     gone = f"{remote.bucket}/archive/{UUID.hex()}/{name[:-5]}9.tql"

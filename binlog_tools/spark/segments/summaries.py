@@ -3,38 +3,14 @@ source.
 """
 
 from collections import Counter
-from typing import Final
 
 import numpy as np
 
 from beanstalk_twisted.binlog.records.others import Seal
 from binlog_tools.logs.reading import Hole
 from binlog_tools.logs.stored import type_name
-from binlog_tools.spark.definitions.columns import Column
-from binlog_tools.spark.segments.framing import Run, Stretch, Verify, bad_heaps, runs
-from binlog_tools.spark.segments.producing import Place
-from binlog_tools.spark.segments.rows import TYPE, Rows
-
-SEGMENT_COLUMNS: Final = (
-    Column("server", "string", "as in the events"),
-    Column("incarnation", "int", "as in the events"),
-    Column("segment", "bigint", "sequence number"),
-    Column("path", "string", "where it was read; null: segments that are missing"),
-    Column("sealed", "boolean", "ended in order, with a seal"),
-    Column("first_lsn", "bigint", "of its first record"),
-    Column("last_lsn", "bigint", "of its last record; null: none can be read"),
-    Column("first_logged", "timestamp", "`logged` of its first frame"),
-    Column("last_logged", "timestamp", "`logged` of its last frame"),
-    Column("frames", "bigint", "readable frames"),
-    Column("records", "bigint", "records in them"),
-    Column("events", "map<string,bigint>", "number of each type"),
-    Column("bytes", "bigint", "header and frames"),
-    Column("damages", "bigint", "unreadable places, and frames with spoilt bodies"),
-    Column("damaged_bytes", "bigint", "their size"),
-    Column("problem", "string", "the first of them, in words; null: none"),
-)  # fmt: skip
-
-SEGMENT_BY_NAME: Final = {column.name: column for column in SEGMENT_COLUMNS}
+from binlog_tools.spark.segments.framing import TYPE, Rows, Run, bad_heaps, runs
+from binlog_tools.spark.segments.wanted import Place, Stretch, Verify
 
 Row = dict[str, object]
 
