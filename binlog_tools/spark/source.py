@@ -41,7 +41,7 @@ from binlog_tools.spark.segments.wanted import EVERY, Place, bounds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.types import StructType
 
     from binlog_tools.spark.following.streaming import BinlogStreamReader
