@@ -132,7 +132,7 @@ def test_beanstalk_work(server: Guarded, tmp_path: Path, is_right: bool) -> None
     tube = f"work-{is_right}"
     server.call("-s", server.trusting, "put", "-t", tube, typed=b"done")
     command = [
-        sys.executable, "-m", "beanstalk_twisted.worker.command", "--tube", tube, "-v",
+        sys.executable, "-m", "beanstalk_twisted.work", "--tube", tube, "-v",
         "--shell", f"cat > {tmp_path}/out; kill -TERM $PPID", "-s",
         server.trusting if is_right else server.doubtful,
     ]  # fmt: skip
