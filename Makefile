@@ -143,8 +143,8 @@ compiler: # whether a wheel can be compiled here
 	    sys.exit(f"Nothing can be compiled here, there is no {missing[0]}: " \
 	             "only the pure wheel is in dist, which runs as well." if missing else 0)'
 
-# The Python is Debian's, whose version the package asks for; debhelper and python3-venv are needed.
-deb: .venv/serve.stamp ## build a Debian package into ./dist in half a minute, for this version of Debian
+# The Python is Debian's, whose version the package asks for.
+deb: .venv/serve.stamp ## build a Debian package into ./dist, compiled, in 3 minutes; needs debhelper python3-dev python3-venv
 	$(PIP) 'setuptools>=77'
 	rm -rf build/deb
 	mkdir -p build/deb/source dist

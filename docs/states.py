@@ -3,10 +3,11 @@
 python docs/states.py
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from beanstalk_twisted.states import Transitions
 from beanstalk_twisted.storage import commit_states
 
 PAGE: Final = Path(__file__).with_name("architecture.md")
@@ -25,7 +26,7 @@ def page(text: str) -> str:
     return text
 
 
-def diagram(transitions: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+def diagram(transitions: Transitions) -> Iterator[str]:
     """Yield the lines of a Mermaid diagram; arrows between the same two states are one."""
     yield "stateDiagram-v2"
     yield f"    [*] --> {next(iter(transitions))}"

@@ -1,6 +1,6 @@
 """Joining the log of a server that starts to the stream (docs/replication-log.md, "A start")."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
@@ -183,21 +183,16 @@ class Joining:
         if self._mark.is_filling and self._may_fill(found) and await self._is_part_of_ours(first):
             return self._joined(self._reader.ends.last, fills=True)
         common, positions = await self._common(found, first)
-        lost = await self._on_disk(partial(why_left, self._directory))
-        if lost is not None and not await self._has_all(common, positions):
-            raise lost_by_stream(self._directory.path, self._url, lost)
-        await self._refuse_loss(found, first, common, positions)
-        comparison = Comparison(
-            self._directory, common, self.notes, first_alive=found.oldest_alive
-        )  # fmt: skip
-        if common is None:
+        comparison = Comparison(self._directory, common, self.notes, found.oldest_alive)
+        going = None if common is None else await self._compare(comparison, positions[common])
+        await self._refuse_loss(found, first, common, positions, comparison)
+        if going is None or not comparison.has_common:
             await self._on_disk(comparison.remove_all)
-            return self._joined(first.position - 1)
-        going = await self._compare(comparison, positions[common])
-        await self._on_disk(comparison.finish)
-        if lost is not None:
             await self._on_disk(partial(remove_loss_note, self._directory))
-        is_same = not (self.notes or found.survey.problems)
+            return self._joined(first.position - 1)
+        await self._on_disk(comparison.finish)
+        await self._on_disk(partial(remove_loss_note, self._directory))
+        is_same = not (comparison.has_cut or found.survey.problems)
         read = (lambda *_: Replay(found.survey)) if is_same else read_followed
         try:
             replay = await self._on_disk(
@@ -230,12 +225,7 @@ class Joining:
         ]  # fmt: skip
         # Most servers were away for a short time.
         await self._beginnings.look_before(self._reader.ends.last + 1)
-        positions = await self._positions(headers, self._beginnings.find)
-        if headers and not positions:
-            # Somebody who repeats messages may have led astray.  Else nothing here can be kept, and
-            # all of the stream is read in any case.
-            begun = await self._beginnings.all_from(first.position)
-            positions = await self._positions(headers, begun)
+        positions = await self._positions(headers)
         if not positions:
             return None, positions
         # Where a filling ends is not known: all of it is gone through.
@@ -244,16 +234,13 @@ class Joining:
             return None, {}
         return max(sure, default=min(positions)), positions
 
-    async def _positions(
-        self, headers: Sequence[SegmentHeader],
-        find: Callable[[SegmentHeader], Awaitable[Beginning | None]],
-    ) -> dict[int, int]:  # fmt: skip
+    async def _positions(self, headers: Sequence[SegmentHeader]) -> dict[int, int]:
         """Where these segments begin, the newest first, up to one that is in place."""
         positions: dict[int, int] = {}
         for header in headers:
             if _in_place(positions):
                 break
-            beginning = await find(header)
+            beginning = await self._beginnings.find(header)
             if beginning is not None and beginning.header == header:
                 positions[header.seq] = beginning.position
             else:
@@ -272,11 +259,15 @@ class Joining:
 
     async def _refuse_loss(
         self, found: LocalLog, first: Beginning, common: int | None, positions: dict[int, int],
+        comparison: Comparison,
     ) -> None:  # fmt: skip
         """Before anything is removed here: what was acknowledged may be here only.
 
         :raise Incompatible: it is; nothing was changed.
         """
+        lost = await self._on_disk(partial(why_left, self._directory))
+        if lost is not None and (common is None or await self._on_disk(comparison.would_cut)):
+            raise lost_by_stream(self._directory.path, self._url, lost)
         headers = [segment.header for segment in found.survey.segments]
         [base] = [each for each in headers if each.seq == common] or [first.header]
         is_older = found.oldest_alive < first.header.seq
@@ -300,7 +291,7 @@ class Joining:
 
     async def _is_part_of_ours(self, first: Beginning) -> bool:
         """Whether this server has filled a part of the stream: all that is there is here."""
-        comparison = Comparison(self._directory, None, [], heals=False)
+        comparison = Comparison(self._directory, None, [])
         going, is_filling = await self._look_through(comparison, first.position)
         if not is_filling or going.differs:
             return False
@@ -308,13 +299,6 @@ class Joining:
             # Nothing of a filling expires: whoever has answered does not know all of it yet.
             raise Behind(f"message {going.seen_to + 1} could not be read")
         return True
-
-    async def _has_all(self, common: int | None, positions: dict[int, int]) -> bool:
-        if common is None:
-            return False
-        comparison = Comparison(self._directory, common, [], heals=False)
-        await self._look_through(comparison, positions[common])
-        return not await self._on_disk(comparison.would_cut)
 
     async def _look_through(
         self, comparison: Comparison, position: int

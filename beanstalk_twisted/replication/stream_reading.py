@@ -228,22 +228,6 @@ class Beginnings:
             last_lsn = max(last_lsn, _last_lsn(message))
         return found
 
-    async def all_from(
-        self, position: int
-    ) -> Callable[[SegmentHeader], Awaitable[Beginning | None]]:
-        """:return: finds the first beginning of a segment, as `find` does."""
-        begun: dict[SegmentHeader, Beginning] = {}
-        ahead = self._reader.all_from(position)
-        while (message := await ahead.next()) is not None:
-            self._progress(message.position, self._reader.ends.last)
-            if (beginning := _beginning(message, decode(message.payload))) is not None:
-                begun.setdefault(beginning.header, beginning)
-
-        async def find(header: SegmentHeader) -> Beginning | None:
-            return begun.get(header)
-
-        return find
-
     async def _first_of_queue(self, position: int, below: int) -> Message | None:
         """The first message from a position on that is not foreign; None if none is below."""
         first, behind = self._foreign

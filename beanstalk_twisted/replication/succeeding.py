@@ -142,11 +142,11 @@ def pieces(directory: Directory, seq: int, end: int) -> Iterator[Write]:
     :raise Damaged: they do not go so far.
     """
     name = segment_name(seq)
-    head = bytes(directory.read_part(name, 0, SEGMENT_HEADER_BYTES))
+    head = bytes(directory.read(name, 0, SEGMENT_HEADER_BYTES))
     header = decode_segment_header(head)
     if not isinstance(header, SegmentHeader):
         raise _damaged(directory, name, 0, header.why)
-    rest = bytes(directory.read_part(name, end, end + TRAILER_BYTES + 1))
+    rest = bytes(directory.read(name, end, end + TRAILER_BYTES + 1))
     # Of a sealed segment.
     trailer = rest if is_trailer(rest, 0, len(rest)) else b""
     named = _named_end(directory, name, end, header)
@@ -173,7 +173,7 @@ def _named_end(directory: Directory, name: str, end: int, header: SegmentHeader)
     """
     named = 0
     if header.flags & REHOMED:
-        content = directory.read_part(name, SEGMENT_HEADER_BYTES, end)
+        content = directory.read(name, SEGMENT_HEADER_BYTES, end)
         size, lsn = len(content), header.first_lsn
         for frame in frames.in_order(content, 0, size, header.salt, lsn):
             if any(kind == TubeDef.kind for kind, _ in frames.kinds_and_ids(content, frame)):
@@ -186,10 +186,10 @@ def _part(
 ) -> Buffer:  # fmt: skip
     """What one message holds beside the segment's ends, or a larger frame, or up to ``named``."""
     size = max(PART_BYTES - SEGMENT_HEADER_BYTES - TRAILER_BYTES, named - at)
-    part = directory.read_part(name, at, min(at + size, end))
+    part = directory.read(name, at, min(at + size, end))
     first = frames.decode_header(part, 0, len(part), salt)
     if isinstance(first, Frame) and first.end > len(part):
-        return directory.read_part(name, at, min(at + first.end, end))
+        return directory.read(name, at, min(at + first.end, end))
     return part
 
 

@@ -7,13 +7,13 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from beanstalk_twisted.binlog.reading.segment import Hole, walk
 from beanstalk_twisted.binlog.records.jobs import FULL, Kind
 from beanstalk_twisted.binlog.records.others import JOB_KINDS, Seal
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import SegmentHeader
 from beanstalk_twisted.binlog.segments.frames import Buffer
 from beanstalk_twisted.binlog.segments.seals import decode_seal
-from binlog_tools.logs.reading import Hole, has_data, has_records, pieces
 
 HARMLESS: Final = frozenset({Kind.PUT, Kind.COPY})
 """Types of records that do not change a job that was there before."""
@@ -94,12 +94,12 @@ def hidden_in(buffer: Buffer, header: SegmentHeader, end: int | None) -> Iterato
     """
     loss = SealedLoss(header.first_lsn)
     ranges = []
-    for piece in pieces(buffer, header, end):
+    for piece in walk(buffer, header, end):
         frame = piece.frame if isinstance(piece, Hole) else piece
-        if frame is not None and (frame is piece or has_records(buffer, frame, frame.end)):
+        if frame is not None and (frame is piece or frames.has_sound_records(buffer, frame)):
             for index, (kind, _) in enumerate(frames.kinds_and_ids(buffer, frame)):
                 raw = frames.raw_record(buffer, frame, index) if kind == Seal.kind else None
-                if raw is not None and has_data(buffer, frame, raw):
+                if raw is not None and frames.has_data(buffer, frame, raw):
                     loss.add_seal(frame.base_lsn + index, frames.data_of(buffer, frame, raw))
                 loss.add(kind)
         elif isinstance(piece, Hole) and piece.next_lsn and piece.next_lsn > piece.first_lsn:

@@ -20,6 +20,7 @@ from beanstalk_twisted.binlog.segments.format import (
     DEFAULT_SEGMENT_BYTES,
     EXTENSIONS,
     MADE_BY_TOOL,
+    SEGMENT_HEADER_BYTES,
     SegmentHeader,
     decode_description,
     segment_name,
@@ -211,8 +212,10 @@ class _Relative(NamedTuple):
 
 
 def _stores_of(log: Loaded) -> frozenset[str]:
-    headers = (log.source.header_bytes(segment.name) for segment in log.survey.segments)
-    made_from = {uuid for raw in headers for uuid in origin_stores(decode_description(raw))}
+    headers = (
+        log.source.read(segment.name, 0, SEGMENT_HEADER_BYTES) for segment in log.survey.segments
+    )
+    made_from = {uuid for raw in headers for uuid in origin_stores(decode_description(bytes(raw)))}
     own = {segment.header.store_uuid.hex() for segment in log.survey.segments[:1]}
     return frozenset(own | made_from)
 

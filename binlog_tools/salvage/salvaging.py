@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
-from beanstalk_twisted.binlog.directory import QUARANTINE, Readable, RealDirectory
+from beanstalk_twisted.binlog.directory import QUARANTINE, RealDirectory
 from beanstalk_twisted.binlog.errors import Incompatible
+from beanstalk_twisted.binlog.files import Files
 from beanstalk_twisted.binlog.reading.survey import Progress
 from beanstalk_twisted.binlog.records.jobs import Kind
 from beanstalk_twisted.binlog.segments.format import (
@@ -57,7 +58,7 @@ class Salvage:
     """
 
     def __init__(
-        self, directory: Readable, consent: Consent = Consent(),  # noqa: B008
+        self, directory: Files, consent: Consent = Consent(),  # noqa: B008
         doubtful: Doubtful = Doubtful.KEEP, progress: Progress = lambda done, total: None,
         is_whole: bool = True, is_archive: bool = False,
     ) -> None:  # fmt: skip

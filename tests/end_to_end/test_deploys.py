@@ -15,7 +15,7 @@ from tests.end_to_end.test_worker import stop, work
 from tests.server_process import Connection, wait_until
 
 LONG = "sleep 600"
-INSPECT = "from binlog_tools.cli.main import main; main()"
+INSPECT = "from beanstalk_twisted.programs import binlog_inspect; binlog_inspect()"
 
 
 def put(connection: Connection, ttr_s: int = 600) -> int:

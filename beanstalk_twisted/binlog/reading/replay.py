@@ -158,7 +158,7 @@ class Replay:
         if torn is None or newest is None:
             return ""
         name = f"{newest.name}-{torn.offset}-{newest.header.incarnation}.torn"
-        return directory.quarantine(name, self.survey.read_part(newest, torn.offset, torn.end))
+        return directory.quarantine(name, self.survey.read(newest, torn.offset, torn.end))
 
     def _write_end_again(self, directory: Directory, newest: Segment) -> None:
         """If the last server's sync of it failed, another sync alone may write nothing."""
@@ -239,7 +239,7 @@ class Replay:
             if buffer is None:
                 if len(buffers) >= OPEN_PARTS:
                     del buffers[next(iter(buffers))]
-                buffer = buffers[segment.name, start] = self.survey.read_part(segment, start, end)
+                buffer = buffers[segment.name, start] = self.survey.read(segment, start, end)
             yield self._survivor(job, buffer, now_ns)
 
     def survivors_in_bulk(
@@ -282,7 +282,7 @@ class Replay:
             yield from parts(segment)
 
     def _read(self, part: Part) -> Buffer:
-        return self.survey.read_part(part.segment, part.start, part.end)
+        return self.survey.read(part.segment, part.start, part.end)
 
     def _picks(self, selection: Selection, part: Part, buffer: Buffer) -> Iterator[Pick]:
         segment, durable_lsn = part.segment, self.survey.durable_lsn

@@ -7,9 +7,14 @@ from array import array
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.directory import Readable
 from beanstalk_twisted.binlog.errors import BinlogError, Damaged, Incompatible
-from beanstalk_twisted.binlog.reading.segment import Ending, file_content_end, is_trailer, walk
+from beanstalk_twisted.binlog.files import TO_END, Files
+from beanstalk_twisted.binlog.reading.segment import (
+    Ending,
+    file_content_end,
+    is_trailer,
+    walk_to_hole,
+)
 from beanstalk_twisted.binlog.records.others import (
     AUX,
     JOB_ID,
@@ -208,7 +213,7 @@ class Survey:
     """
 
     def __init__(
-        self, directory: Readable, progress: Progress, is_whole: bool = True,
+        self, directory: Files, progress: Progress, is_whole: bool = True,
         is_archive: bool = False, leaves_bodies: bool = False,
     ) -> None:  # fmt: skip
         """:param is_whole: whether the first segments must be there; not so in an archive.
@@ -242,11 +247,8 @@ class Survey:
         self._survey(directory, self.names)
         self._settle()
 
-    def read(self, segment: Segment) -> Buffer:
-        return self.directory.read(segment.name)
-
-    def read_part(self, segment: Segment, start: int, end: int) -> Buffer:
-        return self.directory.read_part(segment.name, start, end)
+    def read(self, segment: Segment, start: int = 0, end: int = TO_END) -> Buffer:
+        return self.directory.read(segment.name, start, end)
 
     def refuse_if_unsound(self) -> None:
         """:raise Damaged: durable records cannot be read.
@@ -288,7 +290,7 @@ class Survey:
         end = file_content_end(self.directory, newest.name, ending.offset, newest.size)
         return TornTail(newest.name, ending.offset, end, ending.next_lsn, ending.problem)
 
-    def _survey(self, directory: Readable, names: list[str]) -> None:
+    def _survey(self, directory: Files, names: list[str]) -> None:
         """Headers first, since each says where its predecessor ends; then all frames."""
         self.dead += [n for n in names if n.startswith("spare.") and n.endswith(".tmp")]
         numbered = {seq: n for n in names if (seq := parse_segment_name(n)) is not None}
@@ -353,7 +355,7 @@ class Survey:
         small = self._smalls[header.seq] = SmallState()
         small.note_header(header)
         leaves_bodies = self._leaves_bodies and successor is not None
-        for found in walk(buffer, header, end, leaves_bodies):
+        for found in walk_to_hole(buffer, header, end, leaves_bodies):
             if isinstance(found, Ending):
                 break
             try:
@@ -410,7 +412,7 @@ class Survey:
         """Return what the last frame says is durable."""
         end = newest.ending.offset
         for at in newest.frame_offsets[-1:]:
-            return newest.frame(self.read_part(newest, at, end), 0).durable_lsn
+            return newest.frame(self.read(newest, at, end), 0).durable_lsn
         return 0
 
     def _settle(self) -> None:

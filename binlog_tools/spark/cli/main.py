@@ -11,7 +11,8 @@ from typing import Any, Final
 import click
 from pyspark.sql import DataFrame, SparkSession
 
-from binlog_tools.console.output import Output, aside
+from binlog_tools.console.errors import aside
+from binlog_tools.console.output import Output
 from binlog_tools.console.wording import told
 from binlog_tools.spark.cli.options import common, from_, parsed_time, written
 from binlog_tools.spark.cli.running import bar, line, remote_of, started

@@ -9,10 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Final, Protocol
 
-from beanstalk_twisted.binlog.directory import read_range
+from beanstalk_twisted.binlog.files import LocalFiles, read_range
 from beanstalk_twisted.binlog.segments.frames import Buffer
 from beanstalk_twisted.object_storage.store import OpenObject, Store, is_url
-from binlog_tools.logs.sources import Source
 from binlog_tools.spark.definitions.addresses import split
 from binlog_tools.spark.files.stores import STORES, passes
 
@@ -96,8 +95,8 @@ class LocalFile(_Closing):
         return memoryview(mmap.mmap(self._fd, min(size, self.size), prot=mmap.PROT_READ))
 
     def snapshot(self) -> Buffer:
-        name = os.path.basename(self.address)
-        return Source(self.address, lambda: {name: self.address}, is_partial=True).read(name)
+        folder, name = os.path.split(self.address)
+        return LocalFiles(folder).read(name)
 
     def close(self) -> None:
         os.close(self._fd)

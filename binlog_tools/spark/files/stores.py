@@ -46,7 +46,7 @@ class PatientStore(Store):
 
     def __init__(self, store: Store, wait: Callable[[float], None] = time.sleep) -> None:
         """:param wait: returns after so many seconds."""
-        self.url = store.url
+        self.path = self.url = store.path
         self._store = store
         self._wait = wait
 
@@ -55,6 +55,9 @@ class PatientStore(Store):
 
     def check(self) -> None:
         self._tried(self._store.check)
+
+    def at(self, folder: str) -> "PatientStore":
+        return PatientStore(self._store.at(folder), self._wait)
 
     def listing(self, folder: str = "") -> Listing:
         return self._tried(lambda: self._store.listing(folder))

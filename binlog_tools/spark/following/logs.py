@@ -10,12 +10,12 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from beanstalk_twisted.binlog.reading.segment import Hole
 from beanstalk_twisted.binlog.records.others import CleanStop
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import SEGMENT_HEADER_BYTES, SegmentHeader
 from beanstalk_twisted.binlog.segments.frames import Frame
 from beanstalk_twisted.binlog.segments.seals import read_seal
-from binlog_tools.logs.reading import Hole
 from binlog_tools.spark.files.opening import LogFile, open_file
 from binlog_tools.spark.following.positions import Position
 from binlog_tools.spark.following.stores import Segments

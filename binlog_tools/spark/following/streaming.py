@@ -19,9 +19,9 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from beanstalk_twisted.binlog.reading.segment import Hole
 from beanstalk_twisted.binlog.segments.format import REHOMED, SEGMENT_HEADER_BYTES, SegmentHeader
 from beanstalk_twisted.object_storage.store import BadUrl
-from binlog_tools.logs.reading import Hole
 from binlog_tools.spark.definitions.errors import SourceError, bad_url, unreadable
 from binlog_tools.spark.files.listing import archived_at, expanded
 from binlog_tools.spark.files.opening import open_file

@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
+from beanstalk_twisted.binlog.reading.segment import Hole
 from beanstalk_twisted.binlog.records.others import Seal
-from binlog_tools.logs.reading import Hole
 from binlog_tools.logs.stored import type_name
 from binlog_tools.spark.definitions.columns import Column
 from binlog_tools.spark.segments.framing import Run, Stretch, Verify, bad_heaps, runs

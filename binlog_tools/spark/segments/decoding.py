@@ -9,10 +9,10 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
+from beanstalk_twisted.binlog.reading.segment import Hole
 from beanstalk_twisted.binlog.records.jobs import Flag
 from beanstalk_twisted.binlog.records.others import JOB_KINDS, CleanStop, Start
 from beanstalk_twisted.binlog.segments.format import REHOMED, SEGMENT_HEADER_BYTES
-from binlog_tools.logs.reading import Hole
 from binlog_tools.logs.stored import OF_JOBS, TYPE_NAMES
 from binlog_tools.spark.definitions.columns import UNASKED
 from binlog_tools.spark.definitions.errors import SourceError, damaged, unknown_format

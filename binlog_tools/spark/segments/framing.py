@@ -12,6 +12,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
+from beanstalk_twisted.binlog.reading.segment import Hole, hole_at
 from beanstalk_twisted.binlog.segments.format import (
     FRAME_HEADER_BYTES,
     FRAME_MAGIC,
@@ -20,7 +21,6 @@ from beanstalk_twisted.binlog.segments.format import (
     RECORD_BYTES,
     SegmentHeader,
 )
-from binlog_tools.logs.reading import Hole, hole_at
 from binlog_tools.spark.definitions.errors import SourceError
 
 MAX_NUMBER: Final = 1 << 63

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from beanstalk_twisted.states import NotAllowed
 from beanstalk_twisted.storage.commit_states import (
     ABANDONED,
     END,
@@ -18,7 +19,6 @@ from beanstalk_twisted.storage.commit_states import (
     SPACE_RETRY_S,
     SYNCING,
     TRANSITIONS,
-    NotAllowed,
 )
 from beanstalk_twisted.storage.fsync import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.group_commit import IDLE_FLUSH_S

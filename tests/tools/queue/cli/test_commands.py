@@ -31,7 +31,7 @@ from tests.server_process import LIMIT_S, Connection, ServerProcess, theirs
 
 MAX_JOB_BYTES = 100_000
 STATES = ("ready", "reserved", "delayed", "buried")
-MAIN = "from binlog_tools.queue.cli.main import main; main()"
+MAIN = "from beanstalk_twisted.programs import beanstalk; beanstalk()"
 
 
 class Server:

@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands import specs
 from beanstalk_twisted.client.commands.specs import CommandSpec, Reply
-from beanstalk_twisted.client.tubes import CHOOSING, TubeChoice
+from beanstalk_twisted.client.core.tubes import CHOOSING, TubeChoice
 from beanstalk_twisted.wire.forms import ReplyForm
 from beanstalk_twisted.wire.grammar import CRLF
 from beanstalk_twisted.wire.replies import MAX_REPLY_LINE_BYTES
@@ -28,6 +28,7 @@ class Impossible(NamedTuple):
     """Bytes that are no reply that may come here."""
 
     why: str
+    kind: type[errors.BadReply] = errors.BadReply
 
 
 class _Batch(NamedTuple):
@@ -77,7 +78,8 @@ class ReplyReader:
         if end < 0:
             if len(self._unread) - start < MAX_REPLY_LINE_BYTES:
                 return None
-            return Impossible(f"no line of a reply: {self._unread[start : start + 40]!r}...")
+            why = f"a line longer than any reply: {self._unread[start : start + 40]!r}..."
+            return Impossible(why, errors.LineTooLong)
         word, _, text = self._unread[start:end].partition(b" ")
         form = forms.get(word)
         if form is None:
@@ -234,7 +236,7 @@ class Exchange(Generic[R]):
             if reply is None:
                 return
             if isinstance(reply, Impossible):
-                self.fault = errors.BadReply(f"{request.spec.name}: {reply.why}")
+                self.fault = reply.kind(f"{request.spec.name}: {reply.why}")
                 return
             unanswered.popleft()
             if request.is_forgotten and reply.word == request.spec.success:

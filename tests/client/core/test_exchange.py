@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from beanstalk_twisted.client.commands import specs
 from beanstalk_twisted.client.commands.specs import PUT, SPECS, CommandSpec, Reply
-from beanstalk_twisted.client.exchange import (
+from beanstalk_twisted.client.core.exchange import (
     PIECE_BYTES,
     Exchange,
     Impossible,
@@ -113,7 +113,7 @@ def test_what_cannot_be_an_answer_is_said_to_be_impossible(name: str, sent: byte
 
 def test_a_line_has_a_limit() -> None:
     longest = b"x" * (MAX_REPLY_LINE_BYTES - 2)
-    for line, why in ((longest + b"\r\n", "not an answer"), (longest + b"xx", "no line")):
+    for line, why in ((longest + b"\r\n", "not an answer"), (longest + b"xx", "a line longer")):
         reader = ReplyReader()
         reader.feed(line)
         reply = reader.next(SPECS["put"].replies)

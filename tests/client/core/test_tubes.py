@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from beanstalk_twisted.client.commands import specs
 from beanstalk_twisted.client.commands.specs import CommandSpec
-from beanstalk_twisted.client.tubes import TubeChoice
+from beanstalk_twisted.client.core.tubes import TubeChoice
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 
 TUBES = st.sampled_from([b"default", b"a", b"b", b"c"])
