@@ -9,7 +9,7 @@ from typing import Final
 from beanstalk_twisted.binlog.errors import Damaged
 from beanstalk_twisted.binlog.files import TO_END
 from beanstalk_twisted.binlog.reading.segment import Ending, is_sealed, walk_to_hole
-from beanstalk_twisted.binlog.reading.survey import SmallState
+from beanstalk_twisted.binlog.reading.survival import LogState
 from beanstalk_twisted.binlog.records.others import NotUnderstood
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
@@ -177,7 +177,7 @@ class PastSource(Source):
 
     def _floors(self) -> Floors:
         seq = max(self._files_at)
-        header, small = self._header(seq), SmallState()
+        header, small = self._header(seq), LogState()
         small.note_header(header)
         next_lsn = header.first_lsn
         buffer = self._whole.read(self._files_at[seq])
@@ -186,7 +186,7 @@ class PastSource(Source):
             if isinstance(found, Ending):
                 break
             try:
-                small.note_frame(buffer, found)
+                small.note_frame(buffer, found, seq)
             except NotUnderstood:
                 continue
         return Floors(next_lsn - 1, small.next_job_id, small.time_ns)

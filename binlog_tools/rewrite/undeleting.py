@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.reading.segment import Hole
+from beanstalk_twisted.binlog.reading.survival import Doubt, Hidden, HiddenRecords, hidden_in
 from beanstalk_twisted.binlog.records.jobs import FULL, Kind
 from beanstalk_twisted.binlog.records.others import JOB_ID, JOB_KINDS, TS_NS, TUBE_ID, TYPE
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import MAX_TUBE_NAME_BYTES, RECORD_BYTES
 from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
 from binlog_tools.inspect.dumping import Fields, Gap
-from binlog_tools.inspect.hidden import Doubt, Hidden, HiddenRecords, hidden_in
 from binlog_tools.inspect.listing import fields_of_job, released
 from binlog_tools.logs.live_set import Bodies, LiveJob, LiveSet, full_job, stored
 from binlog_tools.logs.new_log import Floors, NewDirectory, NewLog, Origin, OriginSource, Written

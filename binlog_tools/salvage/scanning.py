@@ -14,6 +14,7 @@ from beanstalk_twisted.binlog.reading.segment import (
     is_trailer,
     no_frame,
 )
+from beanstalk_twisted.binlog.reading.survival import HARMLESS, Hidden, SealedLoss
 from beanstalk_twisted.binlog.records.others import DATA_CRC, DATA_LEN, DATA_OFF, Raw, Seal
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
@@ -22,7 +23,6 @@ from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
 )
 from beanstalk_twisted.binlog.segments.frames import Buffer, Damage, Frame, Incomplete
-from binlog_tools.inspect.hidden import HARMLESS, Hidden, SealedLoss
 from binlog_tools.salvage.claims import Part
 
 

@@ -106,7 +106,7 @@ def written(server: Guarded, environment: dict[str, str], **options: str) -> int
     found = SinkOptions.of({"tube": "sunk", **options}, environment)
     assert SECRET not in repr(found) and WRONG not in repr(found)
     rows = pa.RecordBatch.from_pydict({"body": [f"row {number}" for number in range(ROWS)]})
-    return put_partition([rows], JobRows([("body", "string")], found), found, 0).put
+    return put_partition([rows], JobRows([("body", "string")], found), found, 0)[0].put
 
 
 def test_the_sink_writes_each_row_once(server: Guarded) -> None:
