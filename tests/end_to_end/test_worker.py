@@ -20,7 +20,7 @@ from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.endpoints import Backoff
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.worker.attempt import Attempt, Ending
-from beanstalk_twisted.worker.hooks import Hooks, Tally
+from beanstalk_twisted.worker.hooks import Event, Tally
 from beanstalk_twisted.worker.service import Worker
 from tests.conftest import the_reactor
 from tests.end_to_end.test_client import EACH_SERVER, Command, connected, endpoint_of, ours, server
@@ -143,9 +143,9 @@ async def test_a_killed_server_that_is_started_again_is_worked_for_again(
 
 
 async def test_a_server_that_hangs_is_given_up_and_the_jobs_with_it(server: ServerProcess) -> None:
-    class Noted(Hooks):
-        def lost(self, attempt: Attempt[Any], ending: Ending) -> None:
-            endings.append(ending)
+    def note(event: Event) -> None:
+        if event.ending is not None:
+            endings.append(event.ending)
 
     endings: list[Ending] = []
     slow = Slow()
@@ -153,7 +153,7 @@ async def test_a_server_that_hangs_is_given_up_and_the_jobs_with_it(server: Serv
     async with connected(endpoint) as client:
         await client.use("hung")
         job = await client.put(b"x", ttr=1)
-        async with working(endpoint, "hung", slow, hooks=[Noted()], grace_s=5):
+        async with working(endpoint, "hung", slow, hooks=[note], grace_s=5):
             await slow.has_begun(1)
             server.process.send_signal(signal.SIGSTOP)
             try:
@@ -525,17 +525,17 @@ async def test_what_a_function_raises_is_logged_whatever_its_text(
 @pytest.mark.parametrize(
     ("options", "why"),
     one_in(5, [
-        (["json:loads", "--preview", "1"], "--preview is for --recurring alone"),
-        (["--preview", "1"], "--preview is for --recurring alone"),
+        (["json:loads", "--preview", "1"], "--preview is for an app, or for --recurring alone"),
+        (["--preview", "1"], "--preview is for an app, or for --recurring alone"),
         (["--recurring", "no/file", "--preview", "1"], "no/file: No such file"),
         (["--recurring", "no/file", "--preview", "0"], "is not in the range"),
         (["--recurring", "no/file", "--preview", "1001"], "is not in the range"),
         (["--recurring", "no/file"], "no/file: No such file"),
-        (["--recurring", "no/file", "--tube", "a"], "--tube is for a function"),
+        (["--recurring", "no/file", "--tube", "a"], "--tube is for an app, a function"),
         (["json:dumps", "--tube", "a=x", "--mode", "weighted"], "a weight is a number"),
         (["json:dumps", "--tube", "a=0", "--mode", "weighted"], "is 1 to 1000, not 0"),
         (["json:dumps", "--tube", "a=2"], "weights count in the modes"),
-        ([], "name a function"), (["json:dumps", "--shell", "true"], "name a function"),
+        ([], "name an app or a function"), (["json:dumps", "--shell", "true"], "not both"),
         (["--shell", "true", "--json"], "--json is for a function"),
         (["--shell", " "], "the shell command is empty"),
         (["no_such:f"], "No module named"), (["json:dumps", "-s", "host:x"], "is no server"),
