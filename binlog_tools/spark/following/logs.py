@@ -13,9 +13,8 @@ from beanstalk_twisted.binlog.segments.format import REHOMED, SEGMENT_HEADER_BYT
 from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.files import open_file
 from binlog_tools.spark.following.positions import NOT_BEHIND, Lag, Position
-from binlog_tools.spark.reading.increments import SEQ_BITS, header_mark
 from binlog_tools.spark.reading.measuring import Segment
-from binlog_tools.spark.reading.planning import Share
+from binlog_tools.spark.reading.planning import SEQ_BITS, Share, header_mark
 from binlog_tools.spark.segments.wanted import Place, Span, Stretch
 
 if TYPE_CHECKING:
