@@ -5,18 +5,16 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from binlog_tools.spark.live.settling import BREACHES
-
 from binlog_tools.spark.cli.main import LIVE_METRICS, cli
 from binlog_tools.spark.definitions.columns import COLUMNS, SEGMENT_COLUMNS
 from binlog_tools.spark.definitions.errors import CODES
 from binlog_tools.spark.reading.options import OPTIONS, STREAM_OPTIONS
 from binlog_tools.spark.stream_metrics import METRICS as STREAM_METRICS
+from binlog_tools.spark.tables.layouts import LAYOUTS
 from binlog_tools.spark.writing.job_rows import TYPES
 from binlog_tools.spark.writing.options import OPTIONS as SINK_OPTIONS
 from tests.test_docs import ROOT, section, tables
 
-SQL_TYPES = {"string": "string", "int64": "bigint", "timestamp[us, tz=UTC]": "timestamp"}
 DOCS: Path = ROOT / "docs"
 MANUAL: Path = DOCS / "spark.md"
 CODE = re.compile(r"`([A-Z_]+)`")
@@ -49,16 +47,16 @@ def test_the_manual_has_every_metric_of_a_stream() -> None:
 
 def test_the_manual_has_all_of_live_tables() -> None:
     live = DOCS / "spark-live.md"
-    (columns,) = tables(section(live, "breaches"))
-    assert [(row[0], row[1]) for row in columns] == [
-        (f"`{field.name}`", SQL_TYPES[str(field.type)]) for field in BREACHES
-    ]
-    (options,) = tables(section(live, "Options"))
+    _, options, rows = tables(section(live, "live"))
     told = {word.strip("`") for row in options for word in row[0].split(", ")}
     known = cli.commands["live"].params
     assert told == {word for each in known for word in each.opts if word.startswith("-")}
-    (rows,) = tables(section(live, "Metrics"))
     assert rows == [[f"`{name}`", text] for name, (_, text) in LIVE_METRICS.items()]
+
+
+def test_the_manual_has_every_table() -> None:
+    rows = tables(section(DOCS / "spark-tables.md", "Tables"))[0]
+    assert sorted(row[0] for row in rows) == sorted(f"`{name}`" for name in LAYOUTS)
 
 
 def test_the_manual_has_every_column_and_option_of_a_write() -> None:

@@ -114,7 +114,7 @@ class Spark:
         self._started = started
 
     def pieces(self, events: Rows, above: Progress, planned: Planned) -> Iterator[Piece]:
-        """See `InProcess.pieces`."""
+        """Yield what `InProcess.pieces` does."""
         # What has come since is little, most of the time, or nothing: Java need not start for that.
         each = map if above else self.each
         noted = Noted.together(each(partial(_note, events, above), events.parts))
