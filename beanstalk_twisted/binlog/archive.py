@@ -19,8 +19,9 @@ from beanstalk_twisted.binlog.archive_manifest import (
     describe,
     seq_of,
 )
-from beanstalk_twisted.binlog.directory import Directory, file_names, read_range, sync_directory
+from beanstalk_twisted.binlog.directory import Directory, sync_directory
 from beanstalk_twisted.binlog.errors import CannotArchive, CannotUse
+from beanstalk_twisted.binlog.files import paths_in, read_range
 from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
     TRAILER_BYTES,
@@ -139,7 +140,7 @@ class RealArchive(Archive):
         return os.path.join(self.path, name)
 
     def names(self) -> list[str]:
-        return file_names(self.path)
+        return list(paths_in(self.path))
 
     def has(self, name: str) -> bool:
         try:
@@ -393,7 +394,7 @@ def _deliver(
 
 def _entry(directory: Directory, name: str, size: int, after: SegmentHeader | None) -> bytes | None:
     try:
-        return describe(partial(directory.read_part, name), size, after)
+        return describe(partial(directory.read, name), size, after)
     except OSError:
         return None
 
@@ -444,7 +445,7 @@ def _is_trailer(rest: bytes, end: int) -> bool:
 def _header(directory: Directory, seq: int) -> SegmentHeader | None:
     name = segment_name(seq)
     try:
-        header = decode_segment_header(bytes(directory.read_part(name, 0, SEGMENT_HEADER_BYTES)))
+        header = decode_segment_header(bytes(directory.read(name, 0, SEGMENT_HEADER_BYTES)))
     except FileNotFoundError:
         return None
     if not isinstance(header, SegmentHeader):

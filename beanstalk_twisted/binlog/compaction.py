@@ -87,12 +87,12 @@ def full_records(directory: Directory, seq: int, end: int) -> Iterator[list[int]
     :raise Damaged: it cannot all be read.
     """
     name = segment_name(seq)
-    header = decode_segment_header(bytes(directory.read_part(name, 0, SEGMENT_HEADER_BYTES)))
+    header = decode_segment_header(bytes(directory.read(name, 0, SEGMENT_HEADER_BYTES)))
     if not isinstance(header, SegmentHeader):
         raise _damaged(directory, name, 0, header.why)
     at, lsn = SEGMENT_HEADER_BYTES, header.first_lsn
     while at < end:
-        part = part_of(partial(directory.read_part, name), at, SLICE_BYTES, end, header.salt)
+        part = part_of(partial(directory.read, name), at, SLICE_BYTES, end, header.salt)
         ids, read = list[int](), 0
         for frame in frames.in_order(part, 0, len(part), header.salt, lsn, leaves_bodies=True):
             ids += [job_id for kind, job_id in frames.kinds_and_ids(part, frame) if kind in HOMED]

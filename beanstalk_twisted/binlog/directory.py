@@ -5,15 +5,23 @@
 import contextlib
 import errno
 import fcntl
-import mmap
 import os
 import stat
 import struct
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Final, NamedTuple, Protocol, TypeVar, TypeVarTuple
+from collections.abc import Collection, Sequence
+from typing import Final, NamedTuple, Protocol
 
 from beanstalk_twisted.binlog.errors import CannotUse, LockHeld
+from beanstalk_twisted.binlog.files import (
+    TO_END,
+    Files,
+    mapped,
+    opened,
+    paths_in,
+    read_range,
+    retried,
+)
 from beanstalk_twisted.binlog.segments.frames import Buffer
 
 QUARANTINE = "quarantine"
@@ -33,14 +41,6 @@ _OURS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 """How a file is opened for writing: never through a symbolic link, which may lead to any file that
 the server's user may write."""
 
-_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
-
-MAX_READ_TRIES: Final = 1_000
-"""Calls of a read after EINTR and EAGAIN, some milliseconds: what cannot be read is read later."""
-
-T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
-
 _LINUX: Final = sys.platform.startswith("linux")
 _FLOCK: Final = struct.Struct("@hhqqi" if _LINUX else "@qqihh")
 """fcntl's ``struct flock``: type, whence, start, length, pid on Linux; start, length, pid, type,
@@ -56,29 +56,6 @@ class DiskSpace(NamedTuple):
 
     free_bytes: int
     size_bytes: int
-
-
-def retried(call: Callable[[*Ts], T], *args: *Ts, tries: int = sys.maxsize) -> T:
-    """Call the kernel again after EINTR and EAGAIN, which say nothing of the disk.  If that never
-    ends, it is as a call that hangs: the watchdog gives up.
-    """
-    while True:
-        try:
-            return call(*args)
-        except (BlockingIOError, InterruptedError):
-            tries -= 1
-            if not tries:
-                raise
-            os.sched_yield()
-
-
-@contextlib.contextmanager
-def _opened(path: str, flags: int) -> Iterator[int]:
-    fd = retried(os.open, path, flags)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
 
 
 class File(Protocol):
@@ -99,21 +76,7 @@ class File(Protocol):
     def close(self) -> None: ...
 
 
-class Readable(Protocol):
-    """A directory of segments that is only looked at.  All methods raise OSError."""
-
-    path: str
-
-    def names(self) -> list[str]:
-        """The names of the files, sorted."""
-
-    def read(self, name: str) -> Buffer: ...
-
-    def read_part(self, name: str, start: int, end: int) -> Buffer:
-        """The bytes of a file from ``start`` to ``end``, or to where it ends."""
-
-
-class Directory(Readable, Protocol):
+class Directory(Files, Protocol):
     """One directory of segments.  All methods raise OSError unless said otherwise."""
 
     def lock(self, text: str) -> None:
@@ -128,11 +91,7 @@ class Directory(Readable, Protocol):
         """
 
     def copy_part(self, name: str, start: int, end: int) -> bytes:
-        """As `read_part`, copied: what the disk cannot read raises, where a mapping ends the
-        process.
-        """
-
-    def size(self, name: str) -> int: ...
+        """As `read`, copied: what the disk cannot read raises, a mapping ends the process."""
 
     def expect_gaps(self, names: Collection[str]) -> None:
         """Most of these files, and of no others, is skipped from now on: do not read ahead."""
@@ -315,19 +274,17 @@ class RealDirectory(Directory):
         )
 
     def names(self) -> list[str]:
-        return file_names(self.path)
+        return list(paths_in(self.path))
 
-    def read(self, name: str) -> Buffer:
-        """A read-only mapping, so that a log larger than memory can be read."""
-        return self.read_part(name, 0, sys.maxsize)
-
-    def read_part(self, name: str, start: int, end: int) -> Buffer:
-        """A mapping too, of the part only: a limit on memory counts what is mapped."""
-        with _opened(self._path(name), _READ) as fd:
-            return _mapped(fd, start, end, name in self._with_gaps)
+    def read(self, name: str, start: int = 0, end: int = TO_END) -> Buffer:
+        """Map the part only, so that a log larger than memory can be read: a limit on memory counts
+        what is mapped.
+        """
+        with opened(self._path(name)) as fd:
+            return mapped(fd, start, end, name in self._with_gaps)
 
     def copy_part(self, name: str, start: int, end: int) -> bytes:
-        with _opened(self._path(name), _READ) as fd:
+        with opened(self._path(name)) as fd:
             return read_range(fd, start, end)
 
     def size(self, name: str) -> int:
@@ -338,7 +295,7 @@ class RealDirectory(Directory):
 
     def forget_cached(self, name: str) -> None:
         """Advice to the kernel; it may not follow."""
-        with _opened(self._path(name), _READ) as fd:
+        with opened(self._path(name)) as fd:
             retried(os.posix_fadvise, fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def create(self, name: str) -> RealFile:
@@ -369,7 +326,7 @@ class RealDirectory(Directory):
         return DiskSpace(found.f_bavail * found.f_frsize, blocks * found.f_frsize)
 
     def cut(self, name: str, size: int) -> None:
-        with _opened(self._path(name), _OURS) as fd:
+        with opened(self._path(name), _OURS) as fd:
             retried(os.ftruncate, fd, size)
             retried(os.fdatasync, fd)
 
@@ -420,7 +377,7 @@ def holder_of(path: str) -> int:
     asked = (fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     packed = _FLOCK.pack(*(asked if _LINUX else asked[2:] + asked[:2]))
     try:
-        with _opened(os.path.join(path, "lock"), os.O_RDONLY | os.O_CLOEXEC) as fd:
+        with opened(os.path.join(path, "lock"), os.O_RDONLY | os.O_CLOEXEC) as fd:
             answer = fcntl.fcntl(fd, fcntl.F_GETLK, packed)
     except FileNotFoundError:
         return 0
@@ -449,42 +406,7 @@ def _write_whole(path: str, content: bytes) -> None:
         copy.close()
 
 
-def _mapped(fd: int, start: int, end: int, has_gaps: bool) -> Buffer:
-    before = start % mmap.ALLOCATIONGRANULARITY
-    first = start - before
-    while (size := min(os.fstat(fd).st_size, end)) > start:
-        # A segment in use is cut at its end, perhaps just now.
-        with contextlib.suppress(ValueError):
-            whole = mmap.mmap(fd, size - first, prot=mmap.PROT_READ, offset=first)
-            if has_gaps:
-                whole.madvise(mmap.MADV_RANDOM)
-            return memoryview(whole)[before:]
-    return b""
-
-
-def read_range(fd: int, start: int, end: int) -> bytes:
-    """The bytes of an open file from ``start`` to ``end``, or to where it ends.  A call of the
-    kernel returns what stands before a page that the disk cannot read, as if the file ended there;
-    the next one, from that page on, says so.
-
-    :raise OSError: the disk cannot read it.
-    """
-    content = retried(os.pread, fd, max(0, end - start), start, tries=MAX_READ_TRIES)
-    while (at := start + len(content)) < end:
-        part = retried(os.pread, fd, end - at, at, tries=MAX_READ_TRIES)
-        if not part:
-            break
-        content += part
-    return content
-
-
-def file_names(path: str) -> list[str]:
-    """Return the names of the files in a directory, in order."""
-    with os.scandir(path) as entries:
-        return sorted(entry.name for entry in entries if entry.is_file())
-
-
 def sync_directory(path: str) -> None:
     """Return when all names in a directory survive a power loss."""
-    with _opened(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as fd:
+    with opened(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as fd:
         retried(os.fsync, fd)

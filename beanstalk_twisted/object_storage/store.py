@@ -5,6 +5,8 @@ and the files that each store's own tools read; none stands in a URL, so a URL m
 import contextlib
 import errno
 import os
+import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
@@ -28,6 +30,9 @@ OPTIONS: Final = {
     "hdfs": (),
 }
 """What may follow the ``?`` of a URL, by its scheme; Arrow's names."""
+
+OPEN_OBJECTS: Final = 16
+"""Objects that a store keeps open, since opening is a request: one for each thread that reads."""
 
 _LOCAL: Final = ("file://localhost/", "file:///", "file:/")
 _CONTAINER: Final = {"s3": "bucket", "gs": "bucket", "hdfs": "host"}
@@ -69,9 +74,12 @@ class Store(Protocol):
     Names are relative to the URL, with slashes between their parts.  All methods raise OSError,
     whose ``strerror`` is one line, and FileNotFoundError for what is not there.
 
-    :ivar url: as it may be shown.
+    It is a `binlog.files.Files` of the objects directly below its URL.
+
+    :ivar path: the URL, as it may be shown; ``url`` likewise.
     """
 
+    path: str
     url: str
 
     def check(self) -> None:
@@ -83,6 +91,13 @@ class Store(Protocol):
     def open(self, name: str) -> OpenObject:
         """Open an object with one request, which asks for its length."""
 
+    def at(self, folder: str) -> "Store":
+        """The store of a folder below the URL; of the URL itself, if it is empty."""
+
+    def names(self) -> list[str]:
+        """Look again, and return the names of the objects directly below the URL, sorted."""
+        return [entry.name for entry in self.entries()]
+
     def entries(self, folder: str = "") -> list[Entry]:
         return self.listing(folder).entries
 
@@ -90,10 +105,14 @@ class Store(Protocol):
         return self.listing().folders
 
     def size(self, name: str) -> int:
+        """The size that `names` has listed; else the store is asked."""
         with contextlib.closing(self.open(name)) as found:
             return found.size
 
-    def read(self, name: str, start: int, end: int) -> bytes:
+    def read(self, name: str, start: int = 0, end: int = sys.maxsize) -> bytes:
+        """Return the bytes from ``start`` to ``end``, or to where the object ends, with one
+        request, and one more if the object was not read before.  Threads may call it at once.
+        """
         with contextlib.closing(self.open(name)) as found:
             return found.read(start, end)
 
@@ -347,10 +366,13 @@ class ArrowStore(Store):
 
     def __init__(self, files: "FileSystem", root: str, url: str) -> None:
         """:param root: path of the URL in the file system, without a slash at its end."""
-        self.url = url
+        self.path = self.url = url
         self._files = files
         self._root = root
         self._has_directories = files.type_name in ("hdfs", "local")
+        self._lock = threading.Lock()
+        self._sizes: dict[str, int] = {}
+        self._opened: dict[str, OpenObject] = {}
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
@@ -367,6 +389,40 @@ class ArrowStore(Store):
         with self.telling(folder):
             return listed(self._files, self._path(folder))
 
+    def at(self, folder: str) -> "ArrowStore":
+        if not folder:
+            return self
+        return ArrowStore(self._files, self._path(folder), join(self.path, folder))
+
+    def names(self) -> list[str]:
+        entries = self.listing().entries
+        with self._lock:
+            self._sizes = dict(entries)
+            self._opened.clear()
+        return list(self._sizes)
+
+    def size(self, name: str) -> int:
+        listed = self._sizes.get(name)
+        return self._open_anew(name).size if listed is None else listed
+
+    def read(self, name: str, start: int = 0, end: int = sys.maxsize) -> bytes:
+        return (self._opened.get(name) or self._open_anew(name)).read(start, end)
+
+    def _open_anew(self, name: str) -> OpenObject:
+        found = self.open(name)
+        with self._lock:
+            self._opened.pop(name, None)
+            if len(self._opened) >= OPEN_OBJECTS:
+                # Another thread may still read from it: it is closed when that is done.
+                del self._opened[next(iter(self._opened))]
+            self._opened[name] = found
+        return found
+
+    def _forget(self, name: str) -> None:
+        with self._lock:
+            self._opened.pop(name, None)
+            self._sizes.pop(name, None)
+
     def open(self, name: str) -> OpenObject:
         """Ask for the length too: pyarrow, unlike its C++ library, cannot be given a known one."""
         with self.telling(name):
@@ -375,6 +431,7 @@ class ArrowStore(Store):
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
         path = self._path(name)
+        self._forget(name)
         with self.telling(name):
             if self._has_directories:
                 self._files.create_dir(path.rpartition("/")[0], recursive=True)
@@ -391,6 +448,8 @@ class ArrowStore(Store):
     def move(self, old: str, new: str) -> None:
         """HDFS has a rename, and no copy of its own; buckets have a copy, and no rename."""
         self.open(old).close()
+        self._forget(old)
+        self._forget(new)
         with self.telling(old):
             if self._has_directories:
                 self._files.move(self._path(old), self._path(new))
@@ -399,6 +458,7 @@ class ArrowStore(Store):
                 self._files.delete_file(self._path(old))
 
     def remove(self, name: str) -> None:
+        self._forget(name)
         with self.telling(name):
             self._files.delete_file(self._path(name))
 

@@ -487,7 +487,7 @@ def _chunks(source: Directory, name: str, size: int) -> Iterator[tuple[int, byte
     """
     for at in range(0, size, CHUNK_BYTES):
         end = min(at + CHUNK_BYTES, size)
-        chunk = bytes(source.read_part(name, at, end))
+        chunk = bytes(source.read(name, at, end))
         if len(chunk) < end - at:
             raise OSError(errno.EIO, f"it ends at offset {at + len(chunk)}", name)
         yield at, chunk

@@ -126,7 +126,7 @@ def _read(directory: Directory, numbers: Sequence[int]) -> dict[int, Begun]:
     found = {}
     for seq in numbers:
         try:
-            raw = bytes(directory.read_part(segment_name(seq), 0, SEGMENT_HEADER_BYTES))
+            raw = bytes(directory.read(segment_name(seq), 0, SEGMENT_HEADER_BYTES))
         except OSError:
             continue
         header = decode_segment_header(raw)

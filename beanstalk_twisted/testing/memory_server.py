@@ -28,6 +28,7 @@ from beanstalk_twisted.binlog.directory import (
     DiskSpace,
     File,
 )
+from beanstalk_twisted.binlog.files import TO_END
 from beanstalk_twisted.binlog.segments.frames import Buffer
 from beanstalk_twisted.server.connections.protocol import BeanstalkProtocol
 from beanstalk_twisted.server.service import BeanstalkService
@@ -141,14 +142,11 @@ class SimulatedDirectory(Directory):
     def names(self) -> list[str]:
         return sorted(self.inodes)
 
-    def read(self, name: str) -> Buffer:
-        return bytes(self.inode(name).written)
-
-    def read_part(self, name: str, start: int, end: int) -> Buffer:
+    def read(self, name: str, start: int = 0, end: int = TO_END) -> Buffer:
         return bytes(memoryview(self.inode(name).written)[start:end])
 
     def copy_part(self, name: str, start: int, end: int) -> bytes:
-        return bytes(self.read_part(name, start, end))
+        return bytes(self.read(name, start, end))
 
     def size(self, name: str) -> int:
         return len(self.inode(name).written)

@@ -19,8 +19,8 @@ from beanstalk_twisted.binlog.archive_manifest import (
     decode_manifest,
     describe,
 )
-from beanstalk_twisted.binlog.directory import Readable, RealDirectory
-from beanstalk_twisted.binlog.reading.segment import is_sealed
+from beanstalk_twisted.binlog.directory import RealDirectory
+from beanstalk_twisted.binlog.reading.segment import is_sealed, walk
 from beanstalk_twisted.binlog.reading.survey import unknown_format
 from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
@@ -31,13 +31,13 @@ from beanstalk_twisted.binlog.segments.format import (
     parse_segment_name,
 )
 from beanstalk_twisted.binlog.segments.frames import Frame
-from beanstalk_twisted.object_storage.store import is_url
+from beanstalk_twisted.object_storage.store import Store, is_url
 from beanstalk_twisted.replication.stream.addresses import is_stream
 from binlog_tools.console.wording import told
-from binlog_tools.logs.opening import ObjectFolder, folders_at
+from binlog_tools.logs.opening import folders_at
 from binlog_tools.logs.outputs import new_file
 from binlog_tools.logs.quantities import Span
-from binlog_tools.logs.reading import pieces, remarks
+from binlog_tools.logs.reading import remarks
 from binlog_tools.logs.sources import ArchivedName, NoLog, archived_among, parse_archived_name
 
 FILES = frozenset([*NAMES, *(name + PART for name in NAMES)])
@@ -59,6 +59,10 @@ class Flaw(NamedTuple):
     what: str
 
 
+Folder = RealDirectory | Store
+"""Where the segments of one store are kept."""
+
+
 class Extent(NamedTuple):
     """How far a segment reaches; ``size`` is that of its file, bytes."""
 
@@ -67,7 +71,7 @@ class Extent(NamedTuple):
     next_lsn: int
 
 
-def described(store: Readable, sound: Mapping[str, Extent]) -> dict[int, bytes]:
+def described(store: Folder, sound: Mapping[str, Extent]) -> dict[int, bytes]:
     """What a manifest should say of sound segments, by sequence number."""
     headers = {name: _readable_header(store, name) for name in sound}
     by_seq = {header.seq: header for header in headers.values() if header is not None}
@@ -82,12 +86,12 @@ def described(store: Readable, sound: Mapping[str, Extent]) -> dict[int, bytes]:
 
 
 def _entry(
-    store: Readable, extent: Extent, header: SegmentHeader, name: str, after: SegmentHeader | None
+    store: Folder, extent: Extent, header: SegmentHeader, name: str, after: SegmentHeader | None
 ) -> bytes | None:
     """Of the segment in which a server was killed nothing in it says where it ends, and while its
     successor is in use only the log has that: it ends where its last frame does.
     """
-    read = partial(store.read_part, name)
+    read = partial(store.read, name)
     entry = describe(read, extent.size, after)
     if entry is not None or after is not None:
         return entry
@@ -95,15 +99,15 @@ def _entry(
     return describe(read, extent.size, ends)
 
 
-def _readable_header(store: Readable, name: str) -> SegmentHeader | None:
-    found = decode_segment_header(bytes(store.read_part(name, 0, SEGMENT_HEADER_BYTES)))
+def _readable_header(store: Folder, name: str) -> SegmentHeader | None:
+    found = decode_segment_header(bytes(store.read(name, 0, SEGMENT_HEADER_BYTES)))
     return found if isinstance(found, SegmentHeader) else None
 
 
-def manifest_remarks(store: Readable, entries: Mapping[int, bytes]) -> Iterator[Flaw]:
+def manifest_remarks(store: Folder, entries: Mapping[int, bytes]) -> Iterator[Flaw]:
     """What is not as it should be, if there is a manifest."""
     # Also a directory, or a link that leads nowhere.
-    is_local, names = not isinstance(store, ObjectFolder), store.names()
+    is_local, names = isinstance(store, RealDirectory), store.names()
     there = [
         name
         for name in NAMES
@@ -147,7 +151,7 @@ def _of_entries(
             yield Flaw("stale", name, None, None, f"it speaks of another file of segment {seq}")
 
 
-def write(store: Readable, entries: Mapping[int, bytes]) -> Sequence[str]:
+def write(store: Folder, entries: Mapping[int, bytes]) -> Sequence[str]:
     """Write the manifest of a store, and give the names of its files.
 
     :raise OSError: it cannot be written.
@@ -164,12 +168,12 @@ def write(store: Readable, entries: Mapping[int, bytes]) -> Sequence[str]:
     return NAMES
 
 
-def _put(store: Readable, name: str, content: bytes) -> None:
-    if isinstance(store, ObjectFolder):
-        store.write(name, content)
-        return
-    with new_file(os.path.join(store.path, name)) as out:
-        out.write(content)
+def _put(store: Folder, name: str, content: bytes) -> None:
+    if isinstance(store, RealDirectory):
+        with new_file(os.path.join(store.path, name)) as out:
+            out.write(content)
+    else:
+        store.write(name, [content])
 
 
 CRC_BYTES: Final = 1 << 20
@@ -206,7 +210,7 @@ def lsn_range(first: int, last: int | None) -> str:
     return f"LSN {first} and later" if last is None else f"LSN {Span(first, last)}"
 
 
-def stores_of(path: str) -> list[Readable]:
+def stores_of(path: str) -> Sequence[Folder]:
     """The folders of the stores in an archive; the folder itself, if it is one.
 
     :param path: of a directory, or a URL of object storage.
@@ -223,13 +227,13 @@ def stores_of(path: str) -> list[Readable]:
     if is_store(path):
         return [RealDirectory(path)]
     folders = sorted(entry.path for entry in os.scandir(path) if entry.is_dir())
-    found: list[Readable] = [RealDirectory(folder) for folder in filter(is_store, folders)]
+    found = [RealDirectory(folder) for folder in filter(is_store, folders)]
     if not found:
         raise NoLog.no_archive(path, os.listdir(path))
     return found
 
 
-def verify(store: Readable) -> Verdict:
+def verify(store: Folder) -> Verdict:
     """:raise OSError: the store cannot be read."""
     flaws: list[Flaw] = []
     names = _one_of_each(store, flaws)
@@ -248,7 +252,7 @@ def verify(store: Readable) -> Verdict:
     return Verdict(store.path, len(found), records, _spans(found, flaws), flaws, entries)
 
 
-def _one_of_each(store: Readable, flaws: list[Flaw]) -> list[str]:
+def _one_of_each(store: Folder, flaws: list[Flaw]) -> list[str]:
     """The names of the segments in order, one file of each: the rightly named, if there is one."""
     others = (name for name in store.names() if not parse_archived_name(name))
     flaws += (_stray(name) for name in others if name not in FILES)
@@ -269,7 +273,7 @@ class _Claim(NamedTuple):
     name: str
 
 
-def _claims(store: Readable) -> Iterator[_Claim]:
+def _claims(store: Folder) -> Iterator[_Claim]:
     for name in store.names():
         said = parse_archived_name(name)
         if said is not None:
@@ -288,7 +292,7 @@ def _stray(name: str) -> Flaw:
     return Flaw("stray", name, None, None, what)
 
 
-def _duplicate(store: Readable, claim: _Claim, other: str) -> Flaw:
+def _duplicate(store: Folder, claim: _Claim, other: str) -> Flaw:
     header = _header(store, claim.name)
     first, last = claim.said.first_lsn, None
     if isinstance(header, SegmentHeader):
@@ -300,21 +304,21 @@ def _duplicate(store: Readable, claim: _Claim, other: str) -> Flaw:
     return Flaw("duplicate", claim.name, first, last, what)
 
 
-def _crc(store: Readable, name: str) -> tuple[int, int]:
+def _crc(store: Folder, name: str) -> tuple[int, int]:
     crc = size = 0
-    while chunk := store.read_part(name, size, size + CRC_BYTES):
+    while chunk := store.read(name, size, size + CRC_BYTES):
         crc, size = zlib.crc32(chunk, crc), size + len(chunk)
     return size, crc
 
 
-def _header(store: Readable, name: str) -> SegmentHeader | str:
-    found = decode_segment_header(bytes(store.read_part(name, 0, SEGMENT_HEADER_BYTES)))
+def _header(store: Folder, name: str) -> SegmentHeader | str:
+    found = decode_segment_header(bytes(store.read(name, 0, SEGMENT_HEADER_BYTES)))
     if isinstance(found, HeaderProblem) and found.foreign:
         raise unknown_format(store.path, f"{name}: {found.why}")
     return found if isinstance(found, SegmentHeader) else found.why
 
 
-def _look(store: Readable, name: str, following: str | None, flaws: list[Flaw]) -> Stored | None:
+def _look(store: Folder, name: str, following: str | None, flaws: list[Flaw]) -> Stored | None:
     said = parse_archived_name(name)
     assert said is not None
     header = _header(store, name)
@@ -337,13 +341,13 @@ def _look(store: Readable, name: str, following: str | None, flaws: list[Flaw]) 
 
 
 def _walk(
-    store: Readable, name: str, header: SegmentHeader, end: int | None, flaws: list[Flaw]
+    store: Folder, name: str, header: SegmentHeader, end: int | None, flaws: list[Flaw]
 ) -> Stored:
     buffer = store.read(name)
     next_lsn = header.first_lsn
     last: Frame | None = None
     is_sound = True
-    for piece in pieces(buffer, header, end):
+    for piece in walk(buffer, header, end):
         if isinstance(piece, Frame):
             next_lsn, last = piece.next_lsn, piece
         elif last and piece.offset == last.end and is_sealed(buffer, header, last):

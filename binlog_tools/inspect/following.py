@@ -1,10 +1,10 @@
 """Following a log that a server writes."""
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final
 
+from beanstalk_twisted.binlog.reading.segment import walk
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
     FRAME_HEADER_BYTES,
@@ -13,7 +13,7 @@ from beanstalk_twisted.binlog.segments.format import (
 )
 from beanstalk_twisted.binlog.segments.frames import Frame
 from binlog_tools.inspect.dumping import Entry, Gap, Records
-from binlog_tools.logs.reading import OpenSegment, names_ahead, pieces
+from binlog_tools.logs.reading import OpenSegment, names_ahead
 from binlog_tools.logs.sources import NoLog, Source
 
 READ_BYTES: Final = 1 << 20
@@ -27,10 +27,8 @@ class _Tail:
         self.seq = seq
         self.header = header
         self.at = SEGMENT_HEADER_BYTES
-        self._fd = source.open(name)
-
-    def close(self) -> None:
-        os.close(self._fd)
+        self._source = source
+        source.hold(name)
 
     def frames(self, limit: int | None) -> Iterator[tuple[bytes, Frame]]:
         """The whole frames from ``at`` on; it moves with them.
@@ -40,7 +38,7 @@ class _Tail:
         size = READ_BYTES
         while True:
             size = size if limit is None else min(size, limit - self.at)
-            chunk = os.pread(self._fd, size, self.at) if size > 0 else b""
+            chunk = bytes(self._source.read(self.name, self.at, self.at + max(0, size)))
             used = wanted = 0
             while True:
                 found = frames.decode(chunk, used, len(chunk), self.header.salt)
@@ -91,7 +89,6 @@ class Follower:
             if successor is None:
                 self._wait()
             else:
-                self._tail.close()
                 self._source.forget_before(self._tail.seq + 1)
                 yield from self._enter(self._tail.seq + 1)
 
@@ -157,7 +154,7 @@ class Follower:
             buffer = self._source.read(tail.name)
         except FileNotFoundError:
             return
-        for piece in pieces(buffer, tail.header, limit):
+        for piece in walk(buffer, tail.header, limit):
             if isinstance(piece, Frame):
                 if piece.offset >= tail.at:
                     yield from self._records.of_frame(buffer, piece, tail.name)

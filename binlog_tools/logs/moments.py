@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from beanstalk_twisted.binlog.errors import Damaged
-from beanstalk_twisted.binlog.reading.segment import Ending, is_sealed, walk
-from beanstalk_twisted.binlog.reading.survey import SmallState
+from beanstalk_twisted.binlog.files import TO_END
+from beanstalk_twisted.binlog.reading.segment import Ending, is_sealed, walk_to_hole
+from beanstalk_twisted.binlog.reading.survival import LogState
 from beanstalk_twisted.binlog.records.others import NotUnderstood
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
@@ -26,7 +27,6 @@ from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
 from binlog_tools.logs.live_set import END, Point, records_before
 from binlog_tools.logs.new_log import Floors
 from binlog_tools.logs.quantities import format_time_exactly
-from binlog_tools.logs.reading import has_heap
 from binlog_tools.logs.sources import NoLog, Source
 
 TRIM_SEQ_AT: Final = 48
@@ -56,36 +56,29 @@ class PastSource(Source):
         if not self._files_at:
             raise NoLog(whole.path)
         is_end = point == END
-        super().__init__(whole.path, dict, is_archive=is_end and whole.is_archive)
+        super().__init__(whole, is_archive=is_end and whole.is_archive)
         self.floors = self._floors()
         last = max(self._files_at) if is_end else self._last(point)
         first = self._first(last, is_end)
         self._refuse_gaps(first, last)
-        self._kept = [self._files_at[seq] for seq in range(first, last + 1)]
+        self._needed = [self._files_at[seq] for seq in range(first, last + 1)]
         self._cut = None if is_end else self._cut_off(last, point)
         self.now_ns = None if is_end else 0 if point.time_ns == END.time_ns else point.time_ns
 
     def names(self, keeps_deleted: bool = False) -> list[str]:
-        return list(self._kept)
-
-    def open(self, name: str) -> int:
-        return self._whole.open(name)
+        return list(self._needed)
 
     def path_of(self, name: str) -> str:
         return self._whole.path_of(name)
 
-    def read(self, name: str) -> Buffer:
-        if self._cut is not None and name == self._kept[-1]:
-            return self._cut
-        return self._whole.read(name)
+    def size(self, name: str) -> int:
+        is_cut = self._cut is not None and name == self._needed[-1]
+        return len(self._cut or b"") if is_cut else self._whole.size(name)
 
-    def read_part(self, name: str, start: int, end: int) -> Buffer:
-        if self._cut is not None and name == self._kept[-1]:
+    def read(self, name: str, start: int = 0, end: int = TO_END) -> Buffer:
+        if self._cut is not None and name == self._needed[-1]:
             return self._cut[start:end]
-        return self._whole.read_part(name, start, end)
-
-    def header_bytes(self, name: str) -> bytes:
-        return bytes(self.read_part(name, 0, SEGMENT_HEADER_BYTES))
+        return self._whole.read(name, start, end)
 
     def forget_before(self, seq: int) -> None:
         self._whole.forget_before(seq)
@@ -153,7 +146,7 @@ class PastSource(Source):
         end = self._end_of(seq)
         if end is not None and end <= SEGMENT_HEADER_BYTES:
             return None
-        head = self._whole.read_part(
+        head = self._whole.read(
             self._files_at[seq], SEGMENT_HEADER_BYTES, SEGMENT_HEADER_BYTES + FRAME_HEADER_BYTES
         )
         frame = frames.decode_header(head, 0, len(head), header.salt)
@@ -184,16 +177,16 @@ class PastSource(Source):
 
     def _floors(self) -> Floors:
         seq = max(self._files_at)
-        header, small = self._header(seq), SmallState()
+        header, small = self._header(seq), LogState()
         small.note_header(header)
         next_lsn = header.first_lsn
         buffer = self._whole.read(self._files_at[seq])
-        for found in walk(buffer, header):
+        for found in walk_to_hole(buffer, header):
             next_lsn = found.next_lsn
             if isinstance(found, Ending):
                 break
             try:
-                small.note_frame(buffer, found)
+                small.note_frame(buffer, found, seq)
             except NotUnderstood:
                 continue
         return Floors(next_lsn - 1, small.next_job_id, small.time_ns)
@@ -202,7 +195,7 @@ class PastSource(Source):
         name, header = self._files_at[seq], self._header(seq)
         buffer = self._whole.read(name)
         kept, last = [self._header_then(seq, header)], None
-        for found in walk(buffer, header, self._end_of(seq)):
+        for found in walk_to_hole(buffer, header, self._end_of(seq)):
             if isinstance(found, Ending):
                 if found.problem and seq + 1 in self._files_at:
                     raise self._refused(name, f"offset {found.offset}: {found.problem}")
@@ -224,7 +217,7 @@ class PastSource(Source):
         return b"".join(kept)
 
     def _header_then(self, seq: int, header: SegmentHeader) -> bytes:
-        raw = self._whole.header_bytes(self._files_at[seq])
+        raw = bytes(self._whole.read(self._files_at[seq], 0, SEGMENT_HEADER_BYTES))
         if not header.flags & REHOMED:
             return raw
         trim_seq = self._first(seq, is_end=False)
@@ -260,8 +253,8 @@ class UnitedSource(Source):
         self._chosen: dict[str, Source] = {}
         self._judged: set[str] = set()
         self.passed_over: list[str] = []
-        path = " and ".join(part.path for part in parts)
-        super().__init__(path, dict, is_partial=True)
+        super().__init__(parts[0], is_partial=True)
+        self.path = " and ".join(part.path for part in parts)
         newest = max(self.names(), key=lambda name: parse_segment_name(name) or 0)
         self._compare_headers()
         self.is_archive = self._part(newest).is_archive
@@ -320,24 +313,16 @@ class UnitedSource(Source):
         except OSError as problem:
             return problem.strerror or str(problem)
 
-    def open(self, name: str) -> int:
-        self._judge(name)
-        return self._part(name).open(name)
-
     def path_of(self, name: str) -> str:
         return self._part(name).path_of(name)
 
-    def read(self, name: str) -> Buffer:
-        self._judge(name)
-        return self._part(name).read(name)
+    def size(self, name: str) -> int:
+        return self._part(name).size(name)
 
-    def read_part(self, name: str, start: int, end: int) -> Buffer:
+    def read(self, name: str, start: int = 0, end: int = TO_END) -> Buffer:
         if end > SEGMENT_HEADER_BYTES:
             self._judge(name)
-        return self._part(name).read_part(name, start, end)
-
-    def header_bytes(self, name: str) -> bytes:
-        return self._part(name).header_bytes(name)
+        return self._part(name).read(name, start, end)
 
     def forget_before(self, seq: int) -> None:
         for part in self._parts:
@@ -352,10 +337,10 @@ class UnitedSource(Source):
 
 
 def _flaw_in(buffer: Buffer, header: SegmentHeader, end: int | None) -> str:
-    for found in walk(buffer, header, end):
+    for found in walk_to_hole(buffer, header, end):
         if isinstance(found, Ending):
             return found.problem and f"offset {found.offset}: {found.problem}"
-        if not has_heap(buffer, found, len(buffer)):
+        if not frames.has_sound_heap(buffer, found):
             return f"offset {found.offset}: the checksum of its bodies is wrong"
     return ""
 

@@ -5,10 +5,10 @@ import mmap
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.directory import Readable
+from beanstalk_twisted.binlog.files import LocalFiles
 from beanstalk_twisted.binlog.reading.survey import Progress, Survey
 from beanstalk_twisted.binlog.segments.format import (
     FRAME_MAGIC,
@@ -20,7 +20,7 @@ from beanstalk_twisted.binlog.segments.format import (
     segment_name,
 )
 from beanstalk_twisted.binlog.segments.frames import Buffer
-from beanstalk_twisted.object_storage.store import Store, is_url, join, open_store
+from beanstalk_twisted.object_storage.store import Store, is_url, open_store
 from beanstalk_twisted.replication.stream.addresses import is_stream
 from binlog_tools.logs.moments import PastSource
 from binlog_tools.logs.new_log import NO_FLOORS, Floors, OriginSource
@@ -30,7 +30,6 @@ from binlog_tools.logs.sources import (
     archived_among,
     is_servers,
     is_store_name,
-    named_as_in_a_log,
     parse_archived_name,
 )
 from binlog_tools.logs.stored import (
@@ -45,84 +44,6 @@ from binlog_tools.logs.stored import (
 )
 from binlog_tools.logs.streams import StreamSource
 
-SPOOL_BYTES: Final = 8 << 20
-"""Read at once where a segment is copied into a file: what S3's own tools take."""
-
-
-class ObjectFolder(Readable):
-    """A folder in object storage.  All methods raise OSError."""
-
-    def __init__(self, store: Store, folder: str) -> None:
-        """:param folder: its name below the store's URL; empty for the URL itself."""
-        self.path = join(store.url, folder) if folder else store.url
-        self._store = store
-        self._folder = folder
-        self._sizes: dict[str, int] = {}
-
-    def names(self) -> list[str]:
-        self._sizes = dict(self._store.entries(self._folder))
-        return list(self._sizes)
-
-    def size(self, name: str) -> int:
-        """Give it as it was when `names` was last called."""
-        if name not in self._sizes:
-            self._sizes[name] = self._store.size(join(self._folder, name))
-        return self._sizes[name]
-
-    def read(self, name: str) -> Buffer:
-        return self.read_part(name, 0, self.size(name))
-
-    def write(self, name: str, content: bytes) -> None:
-        self._store.write(join(self._folder, name), [content])
-
-    def read_part(self, name: str, start: int, end: int) -> Buffer:
-        return self._store.read(join(self._folder, name), start, end)
-
-
-class ObjectSource(Source):
-    """A `Source` in object storage.  Nothing there is held open: objects do not change."""
-
-    def __init__(self, folder: ObjectFolder, is_archive: bool, left_out: list[str]) -> None:
-        self._folder = folder
-        self._is_named_so = is_archive
-        self._read: tuple[str, Buffer] | None = None
-        super().__init__(folder.path, self._listed, is_archive, left_out, is_archive)
-
-    def _listed(self) -> Mapping[str, str]:
-        names = self._folder.names()
-        if self._is_named_so:
-            return named_as_in_a_log(self.path, names)
-        return {name: name for name in names}
-
-    def _hold(self, found: dict[str, str]) -> None:
-        pass
-
-    def open(self, name: str) -> int:
-        # Here, since it takes 7 ms, and commands that read directories do not need it.
-        import tempfile
-
-        own = self.path_of(name)
-        size = self._folder.size(own)
-        with tempfile.TemporaryFile() as copy:
-            for at in range(0, size, SPOOL_BYTES):
-                copy.write(self._folder.read_part(own, at, min(at + SPOOL_BYTES, size)))
-            copy.flush()
-            return os.dup(copy.fileno())
-
-    def read(self, name: str) -> Buffer:
-        if self._read is None or self._read[0] != name:
-            self._read = None
-            self._read = name, self._folder.read(self.path_of(name))
-        return self._read[1]
-
-    def read_part(self, name: str, start: int, end: int) -> Buffer:
-        if self._read is not None and self._read[0] == name:
-            return self._read[1][start:end]
-        return self._folder.read_part(self.path_of(name), start, end)
-
-    def header_bytes(self, name: str) -> bytes:
-        return bytes(self.read_part(name, 0, SEGMENT_HEADER_BYTES))
-
 
 def sources_at(url: str) -> list[Source]:
     """:raise BadUrl: it names no store.
@@ -134,25 +55,22 @@ def sources_at(url: str) -> list[Source]:
 
 
 def sources_in(store: Store) -> list[Source]:
-    found = [
-        source
-        for name in ("", *filter(is_store_name, store.folders()))
-        if (source := _source(ObjectFolder(store, name))) is not None
-    ]
+    names = ("", *filter(is_store_name, store.folders()))
+    found = [source for name in names if (source := _source(store.at(name))) is not None]
     if not found:
-        raise NoLog(store.url)
+        raise NoLog(store.path)
     return found
 
 
-def _source(folder: ObjectFolder) -> Source | None:
-    names = folder.names()
+def _source(store: Store) -> Source | None:
+    names = store.names()
     archived = archived_among(names)
     if is_servers(names):
-        return ObjectSource(folder, False, archived)
-    return ObjectSource(folder, True, []) if archived else None
+        return Source(store, left_out=archived)
+    return Source(store, is_partial=True, is_archive=True) if archived else None
 
 
-def folders_at(url: str) -> list[Readable]:
+def folders_at(url: str) -> list[Store]:
     """The folders of the stores of an archive, or the one that the URL is.
 
     :raise BadUrl: it names no store.
@@ -163,10 +81,9 @@ def folders_at(url: str) -> list[Readable]:
     return folders_in(store, url)
 
 
-def folders_in(store: Store, url: str) -> list[Readable]:
-    stores = filter(is_store_name, store.folders())
-    every = [ObjectFolder(store, name) for name in ("", *stores)]
-    found: list[Readable] = [each for each in every if archived_among(each.names())]
+def folders_in(store: Store, url: str) -> list[Store]:
+    every = [store.at(name) for name in ("", *filter(is_store_name, store.folders()))]
+    found = [each for each in every if archived_among(each.names())]
     if not found:
         raise NoLog.no_archive(url, every[0].names())
     return found
@@ -232,23 +149,16 @@ def open_source(path: str) -> Source:
 def _of_directory(path: str) -> list[Source]:
     names = sorted(os.listdir(path))
     if is_servers(names):
-        return [Source(path, lambda: _paths_in(path), left_out=archived_among(names))]
+        return [Source(LocalFiles(path), left_out=archived_among(names))]
     if archived_among(names):
-        return [Source(path, lambda: _archived(path), is_partial=True, is_archive=True)]
+        files = LocalFiles(
+            path, lambda: {each: os.path.join(path, each) for each in os.listdir(path)}
+        )
+        return [Source(files, is_partial=True, is_archive=True)]
     stores = [name for name in names if is_store_name(name)]
     archives = [os.path.join(path, name) for name in stores]
     found = [source for archive in archives for source in _of_directory(archive)]
-    return found or [Source(path, lambda: _paths_in(path))]
-
-
-def _paths_in(path: str) -> dict[str, str]:
-    with os.scandir(path) as entries:
-        return {entry.name: entry.path for entry in entries if entry.is_file()}
-
-
-def _archived(path: str) -> dict[str, str]:
-    files = named_as_in_a_log(path, os.listdir(path))
-    return {name: os.path.join(path, own) for name, own in files.items()}
+    return found or [Source(LocalFiles(path))]
 
 
 def _of_files(paths: list[str]) -> Source:
@@ -258,7 +168,7 @@ def _of_files(paths: list[str]) -> Source:
     if len(files) < len(paths):
         raise OSError(errno.EINVAL, "two of these files are the same segment", paths[-1])
     label = paths[0] if len(paths) == 1 else f"{os.path.dirname(paths[0]) or '.'} (files)"
-    return Source(label, lambda: files, is_partial=True)
+    return Source(LocalFiles(label, lambda: files), is_partial=True)
 
 
 def _refuse_stranger(path: str) -> None:

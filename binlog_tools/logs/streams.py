@@ -3,10 +3,11 @@
 import errno
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Final, Protocol, TypeVar
 
+from beanstalk_twisted.binlog.files import LocalFiles
 from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
@@ -14,7 +15,7 @@ from beanstalk_twisted.binlog.segments.format import (
     segment_name,
 )
 from beanstalk_twisted.replication.stream.addresses import credential_warnings, stream_at
-from beanstalk_twisted.replication.stream.door import Message, Stream, StreamError
+from beanstalk_twisted.replication.stream.interface import Message, Stream, StreamError
 from beanstalk_twisted.replication.stream.messages import (
     Assembler,
     FillMark,
@@ -102,9 +103,6 @@ class Assembly:
         if self._damaged > MOST_REMARKS:
             self.remarks.append(f"{self._damaged - MOST_REMARKS} more messages are damaged")
 
-    def files(self) -> Mapping[str, str]:
-        return {name: os.path.join(self.path, name) for name in os.listdir(self.path)}
-
     def _note_damage(self, position: int, found: Malformed) -> None:
         if found.is_newer:
             raise ValueError(
@@ -175,11 +173,12 @@ class StreamSource(Source):
     def __init__(self, stream: Stream, done: Done) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="binlog-inspect-")
         self._assembly = Assembly(self._folder.name)
-        super().__init__(stream.url, self._assembly.files)
+        super().__init__(LocalFiles(self._folder.name))
+        self.path = stream.url
         _read(stream, self._assembly, done)
         self._assembly.end()
         self.remarks += self._assembly.remarks
-        if not self._assembly.files():
+        if not self.names():
             raise NoLog(stream.url, "there is no log in this stream")
 
     @classmethod

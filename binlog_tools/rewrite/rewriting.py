@@ -20,6 +20,7 @@ from beanstalk_twisted.binlog.segments.format import (
     DEFAULT_SEGMENT_BYTES,
     EXTENSIONS,
     MADE_BY_TOOL,
+    SEGMENT_HEADER_BYTES,
     SegmentHeader,
     decode_description,
     segment_name,
@@ -211,8 +212,10 @@ class _Relative(NamedTuple):
 
 
 def _stores_of(log: Loaded) -> frozenset[str]:
-    headers = (log.source.header_bytes(segment.name) for segment in log.survey.segments)
-    made_from = {uuid for raw in headers for uuid in origin_stores(decode_description(raw))}
+    headers = (
+        log.source.read(segment.name, 0, SEGMENT_HEADER_BYTES) for segment in log.survey.segments
+    )
+    made_from = {uuid for raw in headers for uuid in origin_stores(decode_description(bytes(raw)))}
     own = {segment.header.store_uuid.hex() for segment in log.survey.segments[:1]}
     return frozenset(own | made_from)
 
@@ -318,8 +321,8 @@ def append_deletions(
     wall_offset_ns = time.time_ns() - now_ns
     policies = [
         replace(policy, ts_ns=now_ns, reason=Reason.NONE)
-        for tube_id, policy in sorted(small.policies.items())
-        if policy.rules and tube_id in small.tubes
+        for tube_id, policy in small.policies().items()
+        if tube_id in small.tubes
     ]
     content: list[Record] = [
         *(TubeDef(each, name, now_ns) for each, name in sorted(found.small.tubes.items())),

@@ -6,8 +6,8 @@ from collections.abc import Container, Iterable, Iterator
 from itertools import accumulate
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.directory import Readable
 from beanstalk_twisted.binlog.errors import Incompatible
+from beanstalk_twisted.binlog.files import Files
 from beanstalk_twisted.binlog.reading.searching import frames_anywhere, salt_at
 from beanstalk_twisted.binlog.reading.survey import beanstalkd_file, unknown_format
 from beanstalk_twisted.binlog.segments.format import (
@@ -18,9 +18,13 @@ from beanstalk_twisted.binlog.segments.format import (
     parse_segment_name,
     segment_name,
 )
-from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
+from beanstalk_twisted.binlog.segments.frames import (
+    Buffer,
+    Frame,
+    has_sound_heap,
+    has_sound_records,
+)
 from binlog_tools.logs.quantities import Numbers, id_range, spans_of
-from binlog_tools.logs.reading import has_heap, has_records
 
 
 class Rebuilt(NamedTuple):
@@ -53,8 +57,10 @@ def rebuild(
 
     while (frame := next(fitting(at, None), None)) is not None:
         salt = salt_at(buffer, frame.offset)
-        records = (frame.heap_at - frame.records_at) * has_records(buffer, frame, end)
-        size = records + frame.heap_len * has_heap(buffer, frame, end)
+        has_records = frame.heap_at <= end and has_sound_records(buffer, frame)
+        records = (frame.heap_at - frame.records_at) * has_records
+        has_heap = frame.heap_at + frame.heap_len <= end and has_sound_heap(buffer, frame)
+        size = records + frame.heap_len * has_heap
         if salt not in others:
             sizes[salt] = sizes.get(salt, 0) + FRAME_HEADER_BYTES + size
         # A header alone may have come from elsewhere.
@@ -135,7 +141,7 @@ class Plan(NamedTuple):
     left_out: list[str]
 
 
-def choose(directory: Readable, prefer: frozenset[str], is_whole: bool = True) -> Plan:
+def choose(directory: Files, prefer: frozenset[str], is_whole: bool = True) -> Plan:
     """Find the segments of one log.
 
     :param is_whole: whether it is a server's directory, not an archive.
@@ -182,7 +188,7 @@ def gap_options(missing: Iterable[int]) -> list[str]:
     return [f"--accept-gap {id_range(span)}" for span in spans_of(missing)]
 
 
-def _claim(directory: Readable, name: str, newer: list[str]) -> Claim | None:
+def _claim(directory: Files, name: str, newer: list[str]) -> Claim | None:
     seq = parse_segment_name(name)
     if seq is None:
         return None
@@ -196,7 +202,7 @@ def _claim(directory: Readable, name: str, newer: list[str]) -> Claim | None:
 
 
 def _identified(
-    directory: Readable, claim: Claim, claims: list[Claim], prefer: frozenset[str]
+    directory: Files, claim: Claim, claims: list[Claim], prefer: frozenset[str]
 ) -> Claim:
     """A copy may have any name, the one that is right or the other: if its header is damaged, its
     frames have the salt of the segment that it is a copy of.
@@ -227,7 +233,7 @@ def _prefer(claims: list[Claim], preferred: frozenset[str]) -> tuple[list[Claim]
     return kept, [claim.name for claim in claims if claim not in kept]
 
 
-def _without_copies(directory: Readable, claims: list[Claim]) -> tuple[list[Claim], list[str]]:
+def _without_copies(directory: Files, claims: list[Claim]) -> tuple[list[Claim], list[str]]:
     """Name copies, byte for byte, of others; a file with the right name is taken first."""
     kept: dict[str, Claim] = {}
     copies = []
@@ -275,7 +281,7 @@ def _describe(claim: Claim) -> str:
     )
 
 
-def _parts(directory: Readable, claims: list[Claim], is_whole: bool) -> list[Part]:
+def _parts(directory: Files, claims: list[Claim], is_whole: bool) -> list[Part]:
     """From the newest to the oldest, since each says where the one before it ends."""
     parts: list[Part] = []
     after: Part | None = None

@@ -48,6 +48,10 @@ TASK_BYTES: Final = 256 << 20
 """Bytes of logs that a commit takes, which memory holds meanwhile."""
 
 
+_WHOLE: Final = 1 << 62
+"""No segment is cut: a commit says how far it comes by the segments that it has."""
+
+
 class Written(NamedTuple):
     """What a run has written.
 
@@ -76,7 +80,7 @@ def write_events(asked: Asked, place: str, rewrite: bool = False) -> Written:
     table = open_stored(place, _layout(asked.names))
     names = tuple(name for name in BY_NAME if name in {*asked.names, *table.schema().names})
     # Starts and ordered stops too: they say when a job was interrupted.
-    asked = asked._replace(columns=names, records="history")
+    asked = asked._replace(columns=names, records="history", partition_bytes=_WHOLE)
     table = open_stored(place, _layout(names))
     partitions = BinlogReader(asked, asked.names).partitions()
     items = [item for partition in partitions for item in partition.value or ()]
@@ -91,9 +95,11 @@ def write_events(asked: Asked, place: str, rewrite: bool = False) -> Written:
     replaced = _of_stores(stores) if rewrite else None
     forgotten = dict.fromkeys(_marked(stores) & told.keys(), 0) if rewrite else {}
     done = problems = 0
-    for task in tasks_of(news, TASK_BYTES) or [()]:
+    tasks = tasks_of(news, TASK_BYTES)
+    for task in tasks or [()]:
         rows = _rows(asked, task, _layout(names).schema)
-        progress = {**forgotten, **_reached(task, stores, rows), **marks_of(task)}
+        reached = _reached(task, stores, rows)
+        progress = {**forgotten, **reached, **marks_of(task)}
         if rows.num_rows or replaced or not progress.items() <= told.items():
             table.write(rows, replaced, progress)
             replaced, forgotten = None, {}
@@ -169,12 +175,10 @@ def _rows(asked: Asked, task: Task, schema: pa.Schema) -> pa.Table:
     return rows.append_column(DATE.name, rows["logged"].cast(pa.date32())).cast(schema)
 
 
-def _reached(
-    news: Iterable[Share | Trouble], stores: Mapping[str, str], rows: pa.Table
-) -> dict[str, int]:
+def _reached(task: Task, stores: Mapping[str, str], rows: pa.Table) -> dict[str, int]:
     """How far the table comes with these."""
     reached: dict[str, int] = {}
-    for item in news:
+    for item in task:
         store, last = store_of(item), last_lsn(item)
         if item.place is None:
             assert isinstance(item, Trouble)
@@ -250,11 +254,13 @@ def log_rows(asked: Asked, above: Mapping[str, int] | None = None) -> Rows:
 def _later(items: Iterable[Share | Trouble], above: Mapping[str, int]) -> Iterator[Share | Trouble]:
     for item in items:
         last = above.get(item.place.server) if item.place is not None else None
-        if last is None or isinstance(item, Trouble):
+        if (
+            last is None
+            or isinstance(item, Trouble)
+            or item.next_lsn is None
+            or item.next_lsn - 1 > last
+        ):
             yield item
-        elif item.next_lsn is None or item.next_lsn - 1 > last:
-            # One that is gone when it is read would be missing for ever: that is an error.
-            yield item._replace(is_oldest=False)
 
 
 def _read_log(asked: Asked, part: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch]:

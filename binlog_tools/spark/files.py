@@ -14,18 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, TypeVar
 
-from beanstalk_twisted.binlog.directory import read_range
+from beanstalk_twisted.binlog.files import LocalFiles, read_range
 from beanstalk_twisted.binlog.segments.format import SegmentHeader, archive_name
 from beanstalk_twisted.binlog.segments.frames import Buffer
-from beanstalk_twisted.object_storage.store import (
-    Listing,
-    OpenObject,
-    Store,
-    again,
-    is_url,
-    open_store,
-)
-from binlog_tools.logs.sources import Source
+from beanstalk_twisted.object_storage.store import Listing, Store, again, is_url, open_store
 from binlog_tools.spark.definitions.addresses import normal, split, within
 
 WAITS_S: Final = (0.2, 0.4, 0.8, 1.6)
@@ -69,47 +61,27 @@ def passes(problem: OSError) -> bool:
     return not any(each in said for each in LASTING)
 
 
-class PatientStore(Store):
+class PatientStore:
     """A store to read from, whose operations are tried again after errors that may pass."""
 
     def __init__(self, store: Store, wait: Callable[[float], None] = time.sleep) -> None:
-        self.url = store.url
         self._store = store
         self._wait = wait
 
-    def tried(self, what: Callable[[], T]) -> T:
+    def _tried(self, what: Callable[[], T]) -> T:
         return again(what, WAITS_S, self._wait, passes)
 
     def check(self) -> None:
-        self.tried(self._store.check)
+        self._tried(self._store.check)
 
-    def listing(self, folder: str = "") -> Listing:
-        return self.tried(lambda: self._store.listing(folder))
+    def listing(self) -> Listing:
+        return self._tried(self._store.listing)
 
-    def open(self, name: str) -> OpenObject:
-        return _PatientObject(self, self.tried(lambda: self._store.open(name)))
+    def size(self, name: str) -> int:
+        return self._tried(lambda: self._store.size(name))
 
-    def write(self, name: str, chunks: Iterable[bytes]) -> None:
-        raise NotImplementedError("logs are only read here")
-
-    def move(self, old: str, new: str) -> None:
-        raise NotImplementedError("logs are only read here")
-
-    def remove(self, name: str) -> None:
-        raise NotImplementedError("logs are only read here")
-
-
-class _PatientObject(OpenObject):
-    def __init__(self, store: PatientStore, found: OpenObject) -> None:
-        self.size = found.size
-        self._store = store
-        self._found = found
-
-    def read(self, start: int, end: int) -> bytes:
-        return self._store.tried(lambda: self._found.read(start, end))
-
-    def close(self) -> None:
-        self._found.close()
+    def read(self, name: str, start: int, end: int) -> bytes:
+        return self._tried(lambda: self._store.read(name, start, end))
 
 
 class Stores:
@@ -117,16 +89,16 @@ class Stores:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._stores: dict[str, Store] = {}
+        self._stores: dict[str, PatientStore] = {}
 
-    def keep(self, url: str, store: Store) -> None:
+    def keep(self, url: str, store: PatientStore) -> None:
         """Take this one for what the URL names."""
         with self._lock:
             while len(self._stores) >= OPEN_STORES:
                 del self._stores[next(iter(self._stores))]
             self._stores[url] = store
 
-    def at(self, url: str) -> Store:
+    def at(self, url: str) -> PatientStore:
         """:raise BadUrl: it names no store.
         :raise OSError: it cannot be opened.
         """
@@ -219,10 +191,10 @@ class LogFile:
     """
 
     is_local = True
-    size = 0
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, size: int) -> None:
         self.address = address
+        self.size = size
 
     def read(self, start: int, end: int) -> bytes:
         """Bytes of the file; fewer if it ends before ``end``."""
@@ -249,9 +221,8 @@ class LogFile:
 class LocalFile(LogFile):
     def __init__(self, path: str, fd: int | None = None) -> None:
         """:param fd: of the file, if it is open; it is closed with this."""
-        super().__init__(path)
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if fd is None else fd
-        self.size = os.fstat(self._fd).st_size
+        super().__init__(path, os.fstat(self._fd).st_size)
 
     def read(self, start: int, end: int) -> bytes:
         return read_range(self._fd, start, end)
@@ -260,8 +231,8 @@ class LocalFile(LogFile):
         return memoryview(mmap.mmap(self._fd, min(size, self.size), prot=mmap.PROT_READ))
 
     def snapshot(self) -> Buffer:
-        name = os.path.basename(self.address)
-        return Source(self.address, lambda: {name: self.address}, is_partial=True).read(name)
+        folder, name = os.path.split(self.address)
+        return LocalFiles(folder).read(name)
 
     def close(self) -> None:
         os.close(self._fd)
@@ -270,25 +241,14 @@ class LocalFile(LogFile):
 class RemoteFile(LogFile):
     is_local = False
 
-    def __init__(self, store: Store, name: str, address: str, size: int | None = None) -> None:
+    def __init__(
+        self, store: PatientStore, name: str, address: str, size: int | None = None
+    ) -> None:
         """:param size: if it is known; else the store is asked."""
-        super().__init__(address)
+        super().__init__(address, store.size(name) if size is None else size)
         self._store = store
         self._name = name
-        self._object: OpenObject | None = None
-        self.size = self._opened().size if size is None else size
         self._have: list[tuple[int, Buffer]] = []
-
-    def _opened(self) -> OpenObject:
-        """Opened once, and only if something is read: to open it is a request."""
-        if self._object is None:
-            self._object = self._store.open(self._name)
-        return self._object
-
-    def close(self) -> None:
-        if self._object is not None:
-            self._object.close()
-            self._object = None
 
     def read(self, start: int, end: int) -> bytes:
         end = min(end, self.size)
@@ -312,31 +272,25 @@ class RemoteFile(LogFile):
         if self.size - end <= TAIL_BYTES:
             end = self.size
         pages = mmap.mmap(-1, max(size, end, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        self._fetch(memoryview(pages), start, end)
-        shown = memoryview(pages).toreadonly()
-        self._have.append((start, shown[start:end]))
-        return shown[:size]
-
-    def _fetch(self, into: memoryview, start: int, end: int) -> None:
-        starts = range(start, end, PIECE_BYTES)
+        into, starts = memoryview(pages), range(start, end, PIECE_BYTES)
 
         def fetch(at: int) -> None:
             to = min(at + PIECE_BYTES, end)
             into[at:to] = self._exactly(at, to)
 
-        if len(starts) <= 1:
-            for at in starts:
-                fetch(at)
-            return
-        self._opened()
-        with ThreadPoolExecutor(PIECES_AT_ONCE) as pool:
-            list(pool.map(fetch, starts))
+        if len(starts) == 1:
+            fetch(start)
+        elif starts:
+            with ThreadPoolExecutor(PIECES_AT_ONCE) as pool:
+                list(pool.map(fetch, starts))
+        shown = into.toreadonly()
+        self._have.append((start, shown[start:end]))
+        return shown[:size]
 
     def _exactly(self, start: int, end: int) -> bytes:
         """:raise BadRange: taken for the object, the rest would be damage."""
-        found = self._opened()
         try:
-            content = found.read(start, end)
+            content = self._store.read(self._name, start, end)
         except OSError as problem:
             if not passes(problem):
                 raise

@@ -9,7 +9,8 @@ from typing import Any, Final, NoReturn
 import click
 
 from binlog_tools.cli.commands import CANNOT_READ, USAGE
-from binlog_tools.console.output import Output, aside
+from binlog_tools.console.errors import aside
+from binlog_tools.console.output import Output
 from binlog_tools.logs.quantities import parse_time
 from binlog_tools.spark.errors import need
 

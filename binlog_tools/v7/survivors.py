@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.directory import Readable
+from beanstalk_twisted.binlog.files import Files
 from beanstalk_twisted.binlog.reading.survey import Progress
 from beanstalk_twisted.binlog.segments.frames import Buffer
 from beanstalk_twisted.wire import grammar
@@ -138,7 +138,7 @@ class Survivors:
     :ivar max_job_id: the highest id in any record that could be right.
     """
 
-    def __init__(self, directory: Readable, progress: Progress) -> None:
+    def __init__(self, directory: Files, progress: Progress) -> None:
         """:raise OSError: the directory cannot be read."""
         self.path = directory.path
         self.jobs: dict[int, Job] = {}
@@ -211,7 +211,7 @@ class Survivors:
             "buried": found[BURIED],
         }
 
-    def _read_all(self, directory: Readable, names: Collection[str]) -> None:
+    def _read_all(self, directory: Files, names: Collection[str]) -> None:
         done, total = 0, sum(len(directory.read(name)) for name in names)
         for name in names:
             buffer = self._buffer_of(name)

@@ -8,7 +8,9 @@ import pytest
 
 from beanstalk_twisted.binlog.compaction import SLICE_BYTES, Policy, Pressure, full_records
 from beanstalk_twisted.binlog.errors import Damaged
+from beanstalk_twisted.binlog.files import TO_END
 from beanstalk_twisted.binlog.reading.survey import Survey
+from beanstalk_twisted.binlog.segments.frames import Buffer
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import DEFAULT_TUBE, Scribe, delete, put
@@ -61,8 +63,10 @@ def test_the_full_records_of_a_segment_are_found() -> None:
 class OnlyParts(MemoryDirectory):
     """Has no memory for a whole segment."""
 
-    def read(self, name: str) -> bytes:
-        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+    def read(self, name: str, start: int = 0, end: int = TO_END) -> Buffer:
+        if end == TO_END:
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+        return super().read(name, start, end)
 
 
 def test_a_segment_is_read_part_by_part_since_memory_may_be_short() -> None:

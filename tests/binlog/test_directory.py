@@ -156,7 +156,7 @@ def test_a_file_of_which_most_is_passed_over_reads_as_any_other(directory: Direc
     for names in (["one"], ["two", "nowhere"], []):
         directory.expect_gaps(names)
         assert content(directory, "one") == bytes(9000) + b"one"
-        assert bytes(directory.read_part("two", 8999, 10_000)) == b"\0two"
+        assert bytes(directory.read("two", 8999, 10_000)) == b"\0two"
 
 
 def test_what_was_read_stays_as_it_was_when_the_file_is_removed(directory: Directory) -> None:
@@ -173,7 +173,7 @@ def test_a_part_of_a_file_is_read_without_the_rest(
 ) -> None:
     content = bytes(range(250)) * 40
     directory.create("a").write_at(0, [content])
-    assert bytes(directory.read_part("a", start, start + size)) == content[start : start + size]
+    assert bytes(directory.read("a", start, start + size)) == content[start : start + size]
 
 
 @pytest.mark.parametrize("more", [0, 1])

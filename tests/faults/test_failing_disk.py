@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.directory import MAX_READ_TRIES
+from beanstalk_twisted.binlog.files import MAX_READ_TRIES
 from tests.faults.disk import FOR_EVER, Call, FaultyDisk, Rule
 from tests.journal import Crowd
 from tests.server_process import Connection, ServerProcess

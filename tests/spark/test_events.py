@@ -16,7 +16,6 @@ from beanstalk_twisted.binlog.segments.format import (
     SegmentHeader,
     decode_segment_header,
 )
-from binlog_tools.spark import events as module
 from binlog_tools.spark.definitions.columns import BY_NAME
 from binlog_tools.spark.definitions.errors import SourceError, TableError
 from binlog_tools.spark.events import Written, event_rows, log_rows, write_events
@@ -37,9 +36,9 @@ PUT = any_image(random.Random(1))
 
 
 def update(log: Path, out: Path, **options: Any) -> Written:
-    also = {name: options.pop(name) for name in ("rewrite", "run") if name in options}
+    rewrite = options.pop("rewrite", False)
     asked = parse_options({"path": str(log), "copies": "keep", **options})
-    return write_events(asked, str(out), **also)
+    return write_events(asked, str(out), rewrite)
 
 
 def table(out: Path) -> list[dict[str, Any]]:
@@ -91,82 +90,6 @@ def test_a_segment_in_use_is_read_as_far_as_it_is_and_later_from_there(tmp_path:
         row["lsn"] for raw in segment_files(live.directory).values()
         for row in rows_of(raw, None, "history", "keep")
     ]  # fmt: skip
-
-
-def test_trouble_while_a_log_is_read_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log, out = archived(tmp_path / "log", FILES), tmp_path / "t"
-
-    def unreadable(*_: Any) -> Any:
-        raise SourceError("BINLOG_UNREADABLE", "gone")
-
-    with monkeypatch.context() as patched, pytest.raises(SourceError):
-        patched.setattr(module, "_rows", unreadable)
-        update(log, out)
-    assert not (out / "_delta_log").exists()
-    update(log, out)
-    assert events(out) == expected(*NAMES)
-
-
-def test_a_segment_that_is_trimmed_before_it_is_read_is_not_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log, out = written(tmp_path / "log", FILES), tmp_path / "t"
-    read = module._rows
-
-    def trimmed(*words: Any) -> Any:
-        (log / NAMES[0]).unlink()
-        return read(*words)
-
-    monkeypatch.setattr(module, "_rows", trimmed)
-    with pytest.raises(SourceError, match=r"\[BINLOG_TRIMMED\]"):
-        update(log, out)
-    assert not (out / "_delta_log").exists()
-
-
-def test_of_two_runs_at_once_one_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log, out = archived(tmp_path / "log", FILES), tmp_path / "t"
-    update(archived(tmp_path / "begin", {NAMES[0]: FILES[NAMES[0]]}), out)
-    read = module._rows
-
-    def overtaken(*words: Any) -> Any:
-        monkeypatch.setattr(module, "_rows", read)
-        update(log, out)
-        return read(*words)
-
-    monkeypatch.setattr(module, "_rows", overtaken)
-    with pytest.raises(TableError, match=r"\[TABLE_BUSY\]"):
-        update(log, out)
-    assert events(out) == expected(*NAMES)
-    assert update(log, out).rows == 0
-
-
-@pytest.mark.parametrize("commits", [0, 1, 3])
-def test_a_run_that_is_killed_between_two_commits_is_gone_on_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commits: int
-) -> None:
-    log, out = archived(tmp_path / "log", FILES), tmp_path / "t"
-    monkeypatch.setattr(module, "TASK_BYTES", 1)
-    read, left = module._rows, [commits]
-
-    def killed(*words: Any) -> Any:
-        left[0] -= 1
-        if left[0] < 0:
-            raise KeyboardInterrupt
-        return read(*words)
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(module, "_rows", killed)
-        update(log, out)
-    assert len(list(out.glob("_delta_log/*.json"))) == commits
-    update(log, out)
-    assert events(out) == expected(*NAMES)
-    assert update(log, out).rows == 0
-    assert update(log, out, rewrite=True).rows == len(table(out))
-    assert events(out) == expected(*NAMES)
 
 
 # Another history of the same store.
@@ -351,7 +274,6 @@ def test_segments_of_a_log_that_has_grown_are_not_read_again(tmp_path: Path) -> 
         assert [row for row in read if row["lsn"] > last] == [
             row for row in rows if row["lsn"] > last
         ]
-        assert not any(item.is_oldest for part in found.parts for item in part)
     assert log_rows(asked, {"another": lasts[-1]}).parts == log_rows(asked).parts
 
 

@@ -33,11 +33,11 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "source": BELOW | {"files", "segments", "reading", "following"},
     "sink": BELOW | {"writing"},
     "stream_metrics": BELOW | {"following"},
-    "live": BELOW | {"histories", "storing", "tables", "reading", "following", "source"},
+    "live": BELOW | {"histories", "storing", "reading", "following", "source", "tables"},
     "report": BELOW | {"reporting", "errors"},
     "tasks": frozenset(),
     "frames": BELOW | {"storing", "tasks"},
-    "events": BELOW | {"segments", "reading", "source", "storing", "frames", "tasks"},
+    "events": BELOW | {"reading", "source", "storing", "frames", "tasks"},
     "session": BELOW | {"errors", "source", "sink"},
     "cli": BELOW | {
         "segments", "reading", "following", "storing", "tables", "events", "session", "live",

@@ -16,11 +16,13 @@ from beanstalk_twisted.binlog import cold
 from beanstalk_twisted.binlog.bodies import LogBodyReader
 from beanstalk_twisted.binlog.cold import MAX_COUNT, ColdJobs
 from beanstalk_twisted.binlog.errors import BinlogError
+from beanstalk_twisted.binlog.files import TO_END
 from beanstalk_twisted.binlog.reading import replay
 from beanstalk_twisted.binlog.reading.replay import PART_BYTES, Replay, parts
 from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, State
 from beanstalk_twisted.binlog.records.others import Record, TubeDef
 from beanstalk_twisted.binlog.segments.format import SEGMENT_HEADER_BYTES
+from beanstalk_twisted.binlog.segments.frames import Buffer
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.ordered import BLOCK_KEYS, ID_MASK, LEAST
 from beanstalk_twisted.jobs.state import QueueState
@@ -309,9 +311,11 @@ class Counted(MemoryDirectory):
         self.parts: list[weakref.ref[Any]] = []
         self.most = 0
 
-    def read_part(self, name: str, start: int, end: int) -> memoryview:
+    def read(self, name: str, start: int = 0, end: int = TO_END) -> Buffer:
+        if end == TO_END:
+            return super().read(name)
         self.parts = [each for each in self.parts if each() is not None]
-        part = memoryview(super().read_part(name, start, end))
+        part = memoryview(super().read(name, start, end))
         self.parts.append(weakref.ref(part))
         self.most = max(self.most, sum(len(known) for each in self.parts if (known := each())))
         return part

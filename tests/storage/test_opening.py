@@ -15,6 +15,7 @@ from beanstalk_twisted.binlog.errors import (
     Incompatible,
     NoSpace,
 )
+from beanstalk_twisted.binlog.files import TO_END
 from beanstalk_twisted.binlog.records.jobs import Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import Pause, Record, Trim, TubeDef
 from beanstalk_twisted.binlog.segments.format import (
@@ -426,7 +427,7 @@ def test_a_log_that_cannot_be_read_is_not_called_damaged() -> None:
     class Unreadable(MemoryDirectory):
         """Its files cannot be read."""
 
-        def read(self, name: str) -> bytes:
+        def read(self, name: str, start: int = 0, end: int = TO_END) -> bytes:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with pytest.raises(CannotUse) as caught:

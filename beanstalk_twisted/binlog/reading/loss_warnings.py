@@ -111,14 +111,14 @@ def _look_for(newest: Segment) -> str:
 
 def _is_sealed(survey: Survey, newest: Segment) -> bool:
     at = newest.frame_offsets[-1]
-    buffer = survey.read_part(newest, at, newest.ending.offset)
+    buffer = survey.read(newest, at, newest.ending.offset)
     return is_sealed(buffer, newest.header, newest.frame(buffer, 0))
 
 
 def _begins(survey: Survey, name: str, seq: int) -> bool:
     """Whether that segment was being made, so that it had no name yet."""
     try:
-        raw = bytes(survey.directory.read_part(name, 0, SEGMENT_HEADER_BYTES))
+        raw = bytes(survey.directory.read(name, 0, SEGMENT_HEADER_BYTES))
     except FileNotFoundError:
         # A server that runs has made it a segment meanwhile.
         return True

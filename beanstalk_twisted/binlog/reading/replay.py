@@ -4,7 +4,6 @@ Differs from beanstalkd: priorities, counters, pauses and the order of burial ou
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from operator import itemgetter
 from typing import Final, NamedTuple
 
@@ -28,8 +27,6 @@ from beanstalk_twisted.binlog.segments.format import (
     parse_segment_name,
 )
 from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
-
-NS: Final = 1_000_000_000
 
 PART_BYTES: Final = 1 << 20
 """How much of a segment is mapped or copied at a time while jobs are loaded: a server that starts
@@ -158,7 +155,7 @@ class Replay:
         if torn is None or newest is None:
             return ""
         name = f"{newest.name}-{torn.offset}-{newest.header.incarnation}.torn"
-        return directory.quarantine(name, self.survey.read_part(newest, torn.offset, torn.end))
+        return directory.quarantine(name, self.survey.read(newest, torn.offset, torn.end))
 
     def _write_end_again(self, directory: Directory, newest: Segment) -> None:
         """If the last server's sync of it failed, another sync alone may write nothing."""
@@ -202,21 +199,14 @@ class Replay:
             directory.cut(newest.name, self._end_of(newest, self.survey.durable_lsn))
 
     def pauses(self, now_ns: int) -> Iterator[Pause]:
-        """The pauses that are still in force, none longer than it was asked for."""
-        for pause in self.small.pauses.values():
-            until_ns = min(pause.until_ns, now_ns + pause.seconds * NS)
-            if until_ns > now_ns:
-                yield replace(pause, until_ns=until_ns)
+        return self.small.pauses(now_ns, is_start=True)
 
     def keys(self, now_ns: int) -> Iterator[tuple[RememberedKey, int]]:
-        """The keys that are still remembered, none longer than it was asked for, each with the
-        segment that holds it, or is about to.
-        """
-        for record, seq, lsn in self.small.keys.values():
-            until_ns = min(record.until_ns, now_ns + record.until_ns - record.ts_ns)
-            if until_ns > now_ns and record.tube_id in self.small.tubes:
+        """The keys still remembered, each with the segment that holds it, or is about to."""
+        for record, seq, lsn in self.small.keys(now_ns, is_start=True):
+            if record.tube_id in self.small.tubes:
                 moves = lsn > self.survey.durable_lsn
-                yield replace(record, until_ns=until_ns), seq + (1 if moves else 0)
+                yield record, seq + (1 if moves else 0)
 
     def survivors(self, now_ns: int) -> Iterator[Survivor]:
         """Each surviving job, ascending by id, as a server is to load it: reserved jobs are ready
@@ -239,7 +229,7 @@ class Replay:
             if buffer is None:
                 if len(buffers) >= OPEN_PARTS:
                     del buffers[next(iter(buffers))]
-                buffer = buffers[segment.name, start] = self.survey.read_part(segment, start, end)
+                buffer = buffers[segment.name, start] = self.survey.read(segment, start, end)
             yield self._survivor(job, buffer, now_ns)
 
     def survivors_in_bulk(
@@ -282,7 +272,7 @@ class Replay:
             yield from parts(segment)
 
     def _read(self, part: Part) -> Buffer:
-        return self.survey.read_part(part.segment, part.start, part.end)
+        return self.survey.read(part.segment, part.start, part.end)
 
     def _picks(self, selection: Selection, part: Part, buffer: Buffer) -> Iterator[Pick]:
         segment, durable_lsn = part.segment, self.survey.durable_lsn

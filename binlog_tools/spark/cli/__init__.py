@@ -1,4 +1,6 @@
-"""The commands of ``python -m binlog_tools.spark``, the one package that prints and ends the
-program; it calls `events`, `reading`, `segments`, `following`, `storing`, `tables`, `live`,
-`session` and `stream_metrics`.
+"""The pipelines as programs: what ``python -m binlog_tools.spark`` runs, and the one package of the
+Spark part that prints and exits.
+
+What the commands of `main` do is done in the other packages: `segments`, `reading`, `following`,
+`storing`, `tables`, `events`, `session`, `live`, `stream_metrics`.
 """

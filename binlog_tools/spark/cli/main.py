@@ -10,7 +10,8 @@ from typing import Final
 
 import click
 
-from binlog_tools.console.output import Output, aside
+from binlog_tools.console.errors import aside
+from binlog_tools.console.output import Output
 from binlog_tools.console.wording import told
 from binlog_tools.spark.cli.options import are_events, common, from_, look, parsed_time, tables_in
 from binlog_tools.spark.cli.running import bar, line, started

@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
-from binlog_tools.console.output import Output, aside, progress
+from binlog_tools.console.errors import aside
+from binlog_tools.console.output import Output, progress
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.session import active, session, wants_stacks
 

@@ -1,4 +1,4 @@
-"""The columns of the events table and of the view of segments: name, type, unit, meaning.
+"""The columns of the events table, each once: name, type, unit, meaning.
 
 No column is declared not null, since Spark compares nullability too.  Spark's integers are signed:
 numbers of 2**63 and above are an error.
@@ -34,8 +34,6 @@ def arrow_type(ddl: str) -> Any:
 
     if ddl == "timestamp":
         return pa.timestamp("us", "UTC")
-    if ddl == "map<string,bigint>":
-        return pa.map_(pa.string(), pa.int64())
     return getattr(pa, ARROW_NAMES[ddl])()
 
 
@@ -98,27 +96,6 @@ COLUMNS: Final = (
     Column("problem", "string", "what is wrong with a `damage`, or with a spoilt body, and where; "
            "else null"),
 )  # fmt: skip
-
-SEGMENT_COLUMNS: Final = (
-    Column("server", "string", "as in the events"),
-    Column("incarnation", "int", "as in the events"),
-    Column("segment", "bigint", "sequence number"),
-    Column("path", "string", "where it was read; null: segments that are missing"),
-    Column("sealed", "boolean", "ended in order, with a seal"),
-    Column("first_lsn", "bigint", "of its first record"),
-    Column("last_lsn", "bigint", "of its last record; null: none can be read"),
-    Column("first_logged", "timestamp", "`logged` of its first frame"),
-    Column("last_logged", "timestamp", "`logged` of its last frame"),
-    Column("frames", "bigint", "readable frames"),
-    Column("records", "bigint", "records in them"),
-    Column("events", "map<string,bigint>", "number of each type"),
-    Column("bytes", "bigint", "header and frames"),
-    Column("damages", "bigint", "unreadable places, and frames with spoilt bodies"),
-    Column("damaged_bytes", "bigint", "their size"),
-    Column("problem", "string", "the first of them, in words; null: none"),
-)  # fmt: skip
-
-SEGMENT_BY_NAME: Final = {column.name: column for column in SEGMENT_COLUMNS}
 
 BY_NAME: Final = {column.name: column for column in COLUMNS}
 

@@ -8,8 +8,8 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from beanstalk_twisted.binlog.reading.segment import Hole
 from beanstalk_twisted.binlog.segments.format import REHOMED, SEGMENT_HEADER_BYTES
-from binlog_tools.logs.reading import Hole
 from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.files import open_file
 from binlog_tools.spark.following.positions import NOT_BEHIND, Lag, Position
@@ -152,10 +152,7 @@ class Log:
         return lsn
 
     def _frames(self, segment: Segment, lsn: int) -> "Iterator[Run | Hole]":
-        """From the frame with this LSN on.
-
-        :raise FileNotFoundError: it is gone since it was listed; look again.
-        """
+        """From the frame with this LSN on."""
         from binlog_tools.spark.segments.framing import Run, runs
 
         first_lsn, start = self._bookmarks.before(segment, lsn)

@@ -39,14 +39,13 @@ OPTIONS: Final[Mapping[str, str]] = {
     "lsnFrom": "only records from this LSN on",
     "lsnTo": "only records up to this LSN, itself included",
     "partitionBytes": "how much a task reads, `64M` by default",
-    "pushdown": "`false`, or `true`: filters spare segments; then one query for each `load()`",
     "records": "`jobs`; `all`: also those not of jobs; or `history`: also `start` and `clean-stop`",
     "servers": "names for stores, as `UUID:name,UUID:name`",
     "since": "only what was logged then or later: `2026-01-31T12:00Z`, `-2h`, or seconds",
     "tags": "`false`, or `true`: the columns from `unique_key` to `policy` too; not with `columns`",
+    "tube": "only these tubes, as `mail,media`",
     "until": "only what was logged before",
     "verify": "`frames`: all checksums of what is read; `headers`; `none`",
-    "view": "`events`, or `segments`: one row a segment, see below",
 }
 """Every option of a batch read, and what it takes; the first choice is the default."""
 
@@ -64,7 +63,6 @@ class Asked(NamedTuple):
 
     :ivar columns: those asked for by name, None: all, with ``body`` and ``tags`` or without.
     :ivar conditions: what every row has to fulfil, but those of damage.
-    :ivar pushdown: whether Spark's filters may decide what is read.
     """
 
     paths: tuple[str, ...]
@@ -76,10 +74,8 @@ class Asked(NamedTuple):
     verify: Verify
     live: bool
     servers: Mapping[str, str]
-    view: str
     partition_bytes: int
     conditions: tuple[Condition, ...] = ()
-    pushdown: bool = False
     tags: bool = False
 
     @property
@@ -111,10 +107,6 @@ def parse_options(options: Mapping[str, str], also: Mapping[str, str] | None = N
         raise wrong("columns", "give either columns or body; body can be one of the columns")
     if "columns" in given and "tags" in given:
         raise wrong("columns", "give either columns or tags; name those of tags that you want")
-    if given.get("view", "").strip().lower() == "segments":
-        for name in ROWS_ONLY:
-            if name.lower() in given:
-                raise wrong(name, "it is for the view of events; filter segments with where()")
     return Asked(
         _paths(given), _columns(given), choice(given, "body", ("false", "true")) == "true",
         cast(Records, choice(given, "records", tuple(RECORDS))),
@@ -122,9 +114,7 @@ def parse_options(options: Mapping[str, str], also: Mapping[str, str] | None = N
         cast(Damage, choice(given, "damage", DAMAGE_CHOICES)),
         cast(Verify, choice(given, "verify", VERIFY)),
         choice(given, "live", ("include", "skip")) == "include",
-        _servers(given.get("servers", "")), choice(given, "view", ("events", "segments")),
-        _partition_bytes(given), _conditions(given),
-        choice(given, "pushdown", ("false", "true")) == "true",
+        _servers(given.get("servers", "")), _partition_bytes(given), _conditions(given),
         choice(given, "tags", ("false", "true")) == "true",
     )  # fmt: skip
 
@@ -258,30 +248,36 @@ def _moment(text: str) -> tuple[int]:
     return (moment_ns,)
 
 
-_CONDITIONS: Final[Mapping[str, tuple[str, str, Callable[[str], tuple[int, ...]]]]] = {
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(word.strip() for word in text.split(","))
+    if not all(names):
+        raise ValueError(f"{text!r} names no tube")
+    return names
+
+
+_CONDITIONS: Final[Mapping[str, tuple[str, str, Callable[[str], tuple[Any, ...]]]]] = {
     "since": ("logged_ns", ">=", _moment),
     "until": ("logged_ns", "<", _moment),
     "lsnFrom": ("lsn", ">=", _number),
     "lsnTo": ("lsn", "<=", _number),
     "job": ("job", "=", _numbers),
+    "tube": ("tube", "=", _names),
 }
 """The options that say which rows are wanted, each as a condition."""
 
-ROWS_ONLY: Final = (*_CONDITIONS, "pushdown")
-"""Options that only the view of events takes."""
 
+def check_schema(fields: list[tuple[str, str]]) -> tuple[str, ...]:
+    """Return the columns that a schema of the user's wants.
 
-def check_schema(fields: list[tuple[str, str]], known: Mapping[str, Any]) -> tuple[str, ...]:
-    """:return: the columns that a schema of the user's wants.
     :raise SourceError: there is no such column, or it is of another type.
     """
     if not fields:
         raise SourceError("BINLOG_SCHEMA", "the schema has no columns; lsn is the smallest")
     for name, kind in fields:
-        if name not in known:
-            raise SourceError("BINLOG_SCHEMA", _no_column(name, known))
-        if kind != known[name].ddl:
-            what = f"column {name} is {known[name].ddl}, and not {kind}"
+        if name not in BY_NAME:
+            raise SourceError("BINLOG_SCHEMA", _no_column(name, BY_NAME))
+        if kind != BY_NAME[name].ddl:
+            what = f"column {name} is {BY_NAME[name].ddl}, and not {kind}"
             raise SourceError("BINLOG_SCHEMA", what)
     return tuple(name for name, _ in fields)
 
@@ -307,7 +303,7 @@ STREAM_OPTIONS: Final[Mapping[str, str]] = {
 
 SPARKS_OWN: Final = ("checkpointLocation", "queryName")
 
-BATCH_ONLY: Final = ("live", "partitionBytes", "view", *ROWS_ONLY)
+BATCH_ONLY: Final = ("live", "partitionBytes", *_CONDITIONS)
 
 
 class Streamed(NamedTuple):

@@ -1,23 +1,16 @@
-"""Which segments a query reads, cut into tasks: filters leave segments out, many small ones become
-one task, a large one becomes many.
+"""Which segments a query reads, cut into tasks: conditions leave segments out, many small ones
+become one task, a large one becomes many.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
-from itertools import pairwise, zip_longest
-from typing import Any, Final, NamedTuple
+from itertools import pairwise
+from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.records.jobs import KEY
-from beanstalk_twisted.binlog.records.others import Seal
-from beanstalk_twisted.binlog.segments.format import REHOMED, parse_segment_name
-from beanstalk_twisted.binlog.segments.seals import SealIndex
 from binlog_tools.console.wording import text_of
-from binlog_tools.logs.stored import type_name
-from binlog_tools.spark.definitions.addresses import name_of
 from binlog_tools.spark.definitions.packing import packed
 from binlog_tools.spark.reading.measuring import Segment
 from binlog_tools.spark.segments.wanted import (
-    DAMAGE,
     EVERY,
     RECORDS,
     Condition,
@@ -25,7 +18,11 @@ from binlog_tools.spark.segments.wanted import (
     Records,
     Span,
     Stretch,
+    bounds,
 )
+
+NOTHING: Final = Span(1 << 63, -1)
+"""No value at all."""
 
 TASK_BYTES: Final = 64 << 20
 """What a task reads: a segment of the usual size, 0.2 s of work."""
@@ -37,7 +34,6 @@ class Share(NamedTuple):
     :ivar size: how much of the file may be mapped.
     :ivar copies: other files that have the same.
     :ivar elsewhere: where the file may be by then: a server moves segments on.
-    :ivar is_oldest: no other task reads of this segment, nor of earlier ones of its log.
     :ivar tubes: names that were said before; None: they are searched for, unless a seal says them.
     :ivar next_lsn: the LSN after the segment, None if nothing says that.
     :ivar lsns: the only records that are wanted, and the only damage.
@@ -49,7 +45,6 @@ class Share(NamedTuple):
     copies: tuple[str, ...] = ()
     elsewhere: tuple[str, ...] = ()
     tubes: Mapping[int, bytes] | None = None
-    is_oldest: bool = False
     next_lsn: int | None = None
     lsns: Span = EVERY
 
@@ -120,125 +115,32 @@ def _size_of(item: Share | Trouble) -> int:
     return item.stretch.end - item.stretch.start if isinstance(item, Share) else 0
 
 
-def oldest_marked(tasks: Iterable[Task]) -> Iterator[Task]:
-    """Mark ``is_oldest`` in the first task of each log the segments that only this task reads."""
-    every = list(tasks)
-    begun: set[bytes] = set()
-    for task, following in zip_longest(every, every[1:], fillvalue=()):
-        continued = {_key(item) for item in following if isinstance(item, Share)}
-        stores = {item.place.header.store_uuid for item in task if isinstance(item, Share)}
-        yield tuple(
-            item._replace(is_oldest=True)
-            if isinstance(item, Share)
-            and item.place.header.store_uuid not in begun
-            and _key(item) not in continued
-            and parse_segment_name(name_of(item.place.path)) is not None
-            else item
-            for item in task
-        )
-        begun |= stores
+def may_match(segment: Segment, conditions: Iterable[Condition], records: Records) -> bool:
+    """Return False if no row of a segment can be wanted, as far as it is known.
 
-
-def _key(share: Share) -> tuple[bytes, int]:
-    return share.place.header.store_uuid, share.place.header.seq
-
-
-# Filters.  Spark applies each to all rows again: a segment too many costs time, nothing else.
-
-_BOUNDS: Final = {
-    "EqualTo": "=", "EqualNullSafe": "=", "In": "=", "GreaterThan": ">",
-    "GreaterThanOrEqual": ">=", "LessThan": "<", "LessThanOrEqual": "<=",
-}  # fmt: skip
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
-
-NOTHING: Final = Span(1 << 63, -(1 << 63))
-"""No value at all."""
-
-
-def conditions_of(filters: Iterable[Any]) -> tuple[Condition, ...]:
-    """Spark's filters, as far as segments can be left out by them."""
-    found = (_condition(each) for each in filters)
-    return tuple(each for each in found if each is not None)
-
-
-def _condition(each: Any) -> Condition | None:
-    how = _BOUNDS.get(type(each).__name__)
-    if how is None or len(each.attribute) != 1:
-        return None
-    values = tuple(each.value) if type(each).__name__ == "In" else (each.value,)
-    values = tuple(_comparable(value) for value in values)
-    if any(value is None for value in values):
-        return None
-    return Condition(each.attribute[0], how, values)
-
-
-def _comparable(value: Any) -> int | str | None:
-    """Return a moment as microseconds since the epoch; None for what cannot be compared safely."""
-    if isinstance(value, datetime):
-        return None if value.tzinfo is None else (value - _EPOCH) // _MICROSECOND
-    return value if isinstance(value, int | str) and not isinstance(value, bool) else None
-
-
-Stats = dict[str, Span | frozenset[str]]
-
-
-def stats_of(segment: Segment, server: str, records: Records) -> Stats:
-    """What is known of a segment's columns.  Rows of damage are null there, or in the bounds."""
-    header = segment.header
-    # Re-homed records are of earlier ones.
-    first_incarnation = 0 if header.flags & REHOMED else header.incarnation
-    stats: Stats = {
-        "server": frozenset([server]),
-        "segment": Span(header.seq, header.seq),
-        "incarnation": Span(first_incarnation, header.incarnation),
-    }
+    Rows of damage are null, or within these bounds.
+    """
+    known: dict[str, Span | frozenset[str]] = {}
     if segment.next_lsn is not None:
-        stats["lsn"] = Span(header.first_lsn, segment.next_lsn - 1)
+        known["lsn"] = Span(segment.header.first_lsn, segment.next_lsn - 1)
     if segment.logged_ns is not None:
-        stats.update(_moments("logged", *segment.logged_ns))
-    if segment.seal is not None:
-        stats.update(_of_seal(segment.seal, records))
-        if segment.names_tubes:
-            stats["tube"] = frozenset(text_of(name) for name in segment.seal.tubes.values())
-    return stats
-
-
-def _of_seal(seal: SealIndex, records: Records) -> Stats:
-    kinds = [kind for kind in seal.types if kind in RECORDS[records]]
-    # The seal does not count itself, and damage is found by looking.
-    stats: Stats = {"event": frozenset({*map(type_name, kinds), type_name(Seal.kind), DAMAGE})}
-    has_jobs = seal.jobs != (0, 0)
-    if KEY not in kinds:
+        known["logged_ns"] = Span(*segment.logged_ns)
+    seal = segment.seal
+    if seal is not None:
         # The ids in KEY records are not counted: those jobs are gone.
-        stats["job"] = Span(*seal.jobs) if has_jobs else NOTHING
-    if records == "jobs":
-        none: Stats = {"time": NOTHING, "time_ns": NOTHING}
-        stats.update(_moments("time", *seal.times_ns) if has_jobs else none)
-    return stats
-
-
-def _moments(name: str, low_ns: int, high_ns: int) -> Stats:
-    return {f"{name}_ns": Span(low_ns, high_ns), name: Span(low_ns // 1000, high_ns // 1000)}
-
-
-def may_match(stats: Stats, conditions: Iterable[Condition]) -> bool:
-    return all(_may_fulfil(stats.get(each.column), each) for each in conditions)
+        if KEY not in seal.types or KEY not in RECORDS[records]:
+            known["job"] = Span(*seal.jobs) if seal.jobs != (0, 0) else NOTHING
+        if segment.names_tubes:
+            known["tube"] = frozenset(text_of(name) for name in seal.tubes.values())
+    return all(_may_fulfil(known.get(each.column), each) for each in conditions)
 
 
 def _may_fulfil(known: Span | frozenset[str] | None, condition: Condition) -> bool:
     if known is None:
         return True
     if isinstance(known, frozenset):
-        return condition.how != "=" or any(value in known for value in condition.values)
-    return any(_reaches(known, condition.how, value) for value in condition.values)
-
-
-def _reaches(span: Span, how: str, value: Any) -> bool:
-    if not isinstance(value, int):
-        return True
-    if how == "=":
-        return span.low <= value <= span.high
-    if how in (">", ">="):
-        return span.high > value or (how == ">=" and span.high == value)
-    return span.low < value or (how == "<=" and span.low == value)
+        return not known.isdisjoint(condition.values)
+    if condition.how == "=":
+        return any(known.low <= value <= known.high for value in condition.values)
+    wanted = bounds([condition], condition.column)
+    return known.meets(wanted.low, wanted.high)

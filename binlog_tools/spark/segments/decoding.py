@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from beanstalk_twisted.binlog.reading.segment import Hole
 from beanstalk_twisted.binlog.records.jobs import Flag
 from beanstalk_twisted.binlog.records.others import Start
 from beanstalk_twisted.binlog.segments.format import REHOMED, SEGMENT_HEADER_BYTES
-from binlog_tools.logs.reading import Hole
 from binlog_tools.logs.stored import OF_JOBS, TYPE_NAMES
 from binlog_tools.spark.definitions.columns import UNASKED
 from binlog_tools.spark.definitions.errors import SourceError, damaged, unknown_format
@@ -100,7 +100,7 @@ def _names_ahead(
 ) -> dict[int, bytes]:  # fmt: skip
     """The names of tubes that the stretch uses and may not say before it does."""
     names = dict(tubes or {})
-    if "tube" not in wanted.columns:
+    if not wanted.needs_tubes:
         return names
     ahead = Stretch(SEGMENT_HEADER_BYTES, stretch.start, place.header.first_lsn)
     if place.header.flags & REHOMED:
@@ -129,9 +129,9 @@ def _of_hole(hole: Hole, place: Place, wanted: Wanted) -> Any:
 def _of_run(buffer: memoryview, place: Place, run: Run, wanted: Wanted, names: TubeNames) -> Any:
     rows = Rows(buffer, run)
     refuse_unknown(place, run, rows)
-    if "tube" in wanted.columns:
+    if wanted.needs_tubes:
         names.learn(tubes_named(buffer, run, rows))
-    rows.keep(_mask(rows, run, wanted))
+    rows.keep(_mask(rows, run, wanted, names))
     if not len(rows):
         return None
     if "job" in wanted.columns:
@@ -151,11 +151,14 @@ def _of_run(buffer: memoryview, place: Place, run: Run, wanted: Wanted, names: T
     return batch
 
 
-def _mask(rows: Rows, run: Run, wanted: Wanted) -> Mask:
+def _mask(rows: Rows, run: Run, wanted: Wanted, names: TubeNames) -> Mask:
     mask: Mask = _IS_WANTED[wanted.records][rows.byte(at.TYPE)]
     if wanted.copies == "drop":
         mask &= (rows.byte(at.FLAGS) & np.uint8(Flag.COPY)) == 0
     for column, how, values in wanted.conditions:
+        if column == "tube":
+            mask &= np.isin(rows.half(at.TUBE_ID), names.ids_of(values))
+            continue
         mask &= _COMPARED[how](_CONDITIONED[column](rows, run), np.array(values, np.int64))
         if column == "job":
             mask &= _HAS_JOB[rows.byte(at.TYPE)]

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from beanstalk_twisted.binlog.reading.searching import proven_lsn
-from beanstalk_twisted.binlog.reading.segment import content_end, is_sealed
+from beanstalk_twisted.binlog.reading.segment import Hole, content_end, is_sealed
 from beanstalk_twisted.binlog.records.others import CleanStop
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
@@ -19,7 +19,6 @@ from beanstalk_twisted.binlog.segments.format import (
     SegmentHeader,
 )
 from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
-from binlog_tools.logs.reading import Hole
 from binlog_tools.spark.segments.framing import Run, runs
 from binlog_tools.spark.segments.wanted import Stretch
 

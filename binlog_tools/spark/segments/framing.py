@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from beanstalk_twisted.binlog.reading.segment import Hole, hole_at
 from beanstalk_twisted.binlog.segments.format import (
     FRAME_HEADER_BYTES,
     FRAME_MAGIC,
@@ -22,7 +23,6 @@ from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
 )
-from binlog_tools.logs.reading import Hole, hole_at
 from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.segments.wanted import MAX_NUMBER, Stretch, Verify
 
@@ -146,9 +146,7 @@ def _columns(words: Words, found: Ints) -> Run:
 
 
 def _chain(run: Run) -> Ints:
-    """Which of the places follow each other, from the first one on: a body may hold the magic
-    too.
-    """
+    """The places that follow each other, from the first one on: a body may hold the magic too."""
     ends = run.offset + run.length
     if (ends[:-1] == run.offset[1:]).all():
         return np.arange(len(ends))

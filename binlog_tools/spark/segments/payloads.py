@@ -4,7 +4,7 @@ Each is a place in the segment; its bytes are copied once, by Arrow.
 """
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -189,9 +189,7 @@ class TagColumns:
         return Extension(*(column[good] for column in found))
 
     def _take_apart(self, data: Extension) -> None:
-        """Find the extensions of all rows, the first ones of each, then the second ones, and so
-        on.
-        """
+        """Find the extensions of all rows: the first ones of each, then the second ones, …"""
         data = self._only(data, data.lengths >= 2, _EXTENSIONS)
         at = data.starts + 2
         ends = at + self._number(data.starts, 2)
@@ -308,6 +306,9 @@ class TubeNames:
         self._table = np.full(span, NO_TUBE, np.int32) if span <= TABLE_IDS else None
         if self._table is not None:
             self._table[self._ids - self._first] = np.arange(len(self._ids), dtype=np.int32)
+
+    def ids_of(self, texts: Collection[str]) -> list[int]:
+        return [tube_id for tube_id, name in self._names.items() if text_of(name) in texts]
 
     def find(self, tube_ids: Ints) -> Ints:
         """Where the names are in `texts`; `NO_TUBE` if nothing says them."""

@@ -97,7 +97,8 @@ class Wanted(NamedTuple):
     :ivar columns: bodies are read, and their checksums checked, only if ``body`` is among them.
     :ivar copies: ``keep``: with the records that compaction and tools restate.
     :ivar damage: ``fail``: a `SourceError` says where; ``skip``: a row of its own does.
-    :ivar conditions: on ``lsn``, ``logged_ns`` and ``job``; damage among other LSNs is ignored.
+    :ivar conditions: on ``lsn``, ``logged_ns``, ``job`` and ``tube``; damage among other LSNs is
+        ignored.
     """
 
     columns: tuple[str, ...]
@@ -106,6 +107,10 @@ class Wanted(NamedTuple):
     damage: Damage = "fail"
     verify: Verify = "frames"
     conditions: tuple[Condition, ...] = ()
+
+    @property
+    def needs_tubes(self) -> bool:
+        return "tube" in self.columns or any(each.column == "tube" for each in self.conditions)
 
     def within(self, lsns: Span) -> "Wanted":
         """Return the same for these LSNs only."""

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
-from pyspark.sql.datasource import EqualTo
 
 from binlog_tools.spark.cli.main import cli
 from binlog_tools.spark.live.steps import SCHEMAS
@@ -21,7 +20,6 @@ from binlog_tools.spark.tables.layouts import LAYOUTS, TAKEN
 from tests.binlog.independent_reader import read_log
 from tests.server_process import Connection, ServerProcess, ours_at_once
 from tests.spark.live.test_steps import add, server_of
-from tests.spark.without_spark import read
 from tests.test_docs import ROOT, section
 
 if TYPE_CHECKING:
@@ -212,16 +210,6 @@ def test_the_events_table_keeps_starts_and_ordered_stops(made: Made) -> None:
     assert sorted(found) == sorted(expected)
     assert [event for _, _, event, _ in found].count("start") == 6
     assert [event for _, _, event, _ in found].count("clean-stop") == 3
-
-
-@pytest.mark.parametrize("column, value", [("event", "start"), ("incarnation", 2), ("job", 1)])
-def test_filters_spare_no_segment_with_a_start_that_is_asked_for(
-    made: Made, column: str, value: object
-) -> None:
-    rows = read(made.killed.log, records="history")
-    found = read(made.killed.log, records="history", filters=[EqualTo((column,), value)])
-    wanted = [row for row in rows if row[column] == value]
-    assert wanted and [row for row in found if row[column] == value] == wanted
 
 
 def test_a_run_that_a_kill_interrupts_ends_with_the_last_record_before_it(made: Made) -> None:

@@ -12,6 +12,7 @@ import pytest
 from twisted.logger import LogEvent, capturedLogs, formatEvent
 
 from beanstalk_twisted.binlog.errors import Damaged
+from beanstalk_twisted.binlog.files import TO_END
 from beanstalk_twisted.binlog.segments.format import parse_segment_name, segment_name
 from beanstalk_twisted.binlog.segments.frames import Buffer
 from beanstalk_twisted.storage.body_reads import RETRIES_S
@@ -127,9 +128,9 @@ class Noted(MemoryDirectory):
     def expect_gaps(self, names: Collection[str]) -> None:
         self.with_gaps = names
 
-    def read_part(self, name: str, start: int, end: int) -> Buffer:
+    def read(self, name: str, start: int = 0, end: int = TO_END) -> Buffer:
         self.read_as.setdefault(name, set()).add(name in self.with_gaps)
-        return super().read_part(name, start, end)
+        return super().read(name, start, end)
 
 
 @pytest.mark.parametrize("verify", list(Verify))

@@ -16,11 +16,10 @@ from beanstalk_twisted.binlog.archive_manifest import (
     describe,
     known_segments,
 )
-from beanstalk_twisted.binlog.directory import Readable, RealDirectory
+from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.records.others import Seal
 from binlog_tools.inspect import archives
 from binlog_tools.inspect.archives import Flaw, Verdict
-from binlog_tools.logs.opening import ObjectFolder
 from binlog_tools.logs.sources import NoLog
 from tests.binlog import independent_reader
 from tests.binlog.archiving.test_manifest import archived as archived_segments
@@ -276,9 +275,9 @@ class Folder:
             (self.path / name).unlink()
 
     @property
-    def store(self) -> Readable:
+    def store(self) -> archives.Folder:
         if self.path is None:
-            return ObjectFolder(self.objects, FOLDER)
+            return self.objects.at(FOLDER)
         return RealDirectory(str(self.path))
 
     def verify(self) -> Verdict:
@@ -339,7 +338,7 @@ def until_a_kill(folder: Folder) -> dict[int, bytes]:
     names = list(folder.segments)
     killed = next(
         at for at, name in enumerate(names, 1)
-        if describe(partial(folder.store.read_part, name), len(folder.segments[name]), None) is None
+        if describe(partial(folder.store.read, name), len(folder.segments[name]), None) is None
     )  # fmt: skip
     for name in names[killed:]:
         folder.remove(name)

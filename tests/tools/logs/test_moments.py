@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from beanstalk_twisted.binlog.files import LocalFiles
 from beanstalk_twisted.binlog.segments.format import (
     SegmentHeader,
     decode_segment_header,
@@ -288,7 +289,7 @@ def directory(path: Path, before: Callable[[], None]) -> Source:
         before()
         return {file.name: str(file) for file in path.iterdir()}
 
-    return Source(str(path), listed)
+    return Source(LocalFiles(str(path), listed))
 
 
 def test_a_segment_that_is_archived_and_deleted_meanwhile_is_there(tmp_path: Path) -> None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from beanstalk_twisted.binlog.directory import RealDirectory
-from beanstalk_twisted.binlog.segments.format import SEGMENT_HEADER_BYTES
 from binlog_tools.inspect import archives
 from binlog_tools.inspect.dumping import entries
 from binlog_tools.logs.opening import (
-    ObjectFolder,
-    ObjectSource,
     folders_in,
     load,
     open_source,
@@ -77,38 +73,9 @@ def test_an_archive_is_verified_as_in_a_directory(tmp_path: Path, at: int) -> No
     (folder / "notes.tql").write_bytes(b"x")
     store = stored(folder.parent)
     here = archives.verify(RealDirectory(str(folder)))
-    there = archives.verify(ObjectFolder(store, folder.name))
+    there = archives.verify(store.at(folder.name))
     assert there == here._replace(path=f"s3://b/x/{folder.name}")
     assert not there.is_whole
-
-
-def test_a_header_is_read_without_its_segment(tmp_path: Path) -> None:
-    store = stored(archived(tmp_path, spoken().archive))
-    (source,) = sources_in(store)
-    read: list[tuple[str, int, int]] = []
-    plain = store.read
-
-    def noted(name: str, start: int, end: int) -> bytes:
-        read.append((name, start, end))
-        return plain(name, start, end)
-
-    store.read = noted  # type: ignore[method-assign]
-    for name in source.names():
-        source.header(name)
-    assert len(read) > 3
-    assert {(start, end) for _, start, end in read} == {(0, SEGMENT_HEADER_BYTES)}
-
-
-def test_a_descriptor_has_the_bytes_of_the_object(tmp_path: Path) -> None:
-    store = stored(archived(tmp_path, spoken().archive))
-    (source,) = sources_in(store)
-    assert isinstance(source, ObjectSource)
-    name = source.names()[0]
-    fd = source.open(name)
-    try:
-        assert os.pread(fd, 1 << 20, 0) == bytes(source.read(name))
-    finally:
-        os.close(fd)
 
 
 def test_where_there_are_no_segments_there_is_no_log() -> None:
