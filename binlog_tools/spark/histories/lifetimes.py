@@ -1,7 +1,7 @@
-"""One row a job: what became of it, and how long it waited, ran, was delayed and was buried.
+"""One row a job: what became of it, how long it waited and ran; and the jobs that are alive.
 
-The counters are those of the job's newest image, so they are right also where records are missing.
-What lasts counts in no sum, so that the row of a job at rest stays as it is.
+Counters are those of the job's newest record, so they are right also where records are missing.
+What lasts counts in no sum.
 """
 
 from typing import Any, Final
@@ -12,6 +12,7 @@ import pyarrow as pa
 from binlog_tools.spark.histories.images import (
     BURIED,
     BURY,
+    CARRIED,
     DELAYED,
     DELETE,
     DISCONNECT_RELEASE,
@@ -27,12 +28,23 @@ from binlog_tools.spark.histories.images import (
     STATES,
     UPDATE,
     Images,
+    Starts,
+    chosen,
     codes,
     column,
+    images_of,
 )
 from binlog_tools.spark.histories.stays import Stays, since_known
-from binlog_tools.spark.histories.tables import LIFETIMES, is_coded, moments, nullable, table, texts
-from binlog_tools.spark.histories.windows import NO_ROW, NONE, Flags, Ints, among
+from binlog_tools.spark.histories.tables import (
+    LIFETIMES,
+    SNAPSHOT,
+    is_coded,
+    moments,
+    nullable,
+    table,
+    texts,
+)
+from binlog_tools.spark.histories.windows import NO_ROW, NONE, Flags, Ints, among, at
 
 OUTCOMES: Final = ("done", "dead", "expired", "deleted", "alive", "cancelled")
 
@@ -150,3 +162,41 @@ def _bytes(stays: Stays) -> Any:
     newest = stays.jobs.newest(there)[stays.jobs.lasts]
     rows = stays.row[newest] if len(newest) else newest
     return sizes.take(pa.array(rows, mask=newest == NO_ROW))
+
+
+_SHOWN: Final = ("server", "job", "tube", "priority", "delay_s", "ttr_s", "reserves", "timeouts",
+           "releases", "buries", "kicks", "lsn")  # fmt: skip
+
+
+def snapshot_of(events: pa.Table, starts: Starts) -> pa.Table:
+    """:param events: of whole jobs, by job and LSN.
+    :return: with `SNAPSHOT`; the state follows from a deadline or a restart where no record says
+        so (``is_inferred``).
+    """
+    images = images_of(events, starts)
+    is_alive = images.state[images.jobs.lasts] != GONE
+    images = images_of(chosen(images.events, is_alive[images.jobs.number]), starts)
+    events, last = images.events, images.jobs.lasts
+    told, now_ns = images.state[last], images.last_ns[last]
+    is_over = among(told, (DELAYED, RESERVED)) & (images.deadline_ns[last] <= now_ns)
+    is_lost = (told == RESERVED) & (images.restart_ns[last] != NONE)
+    state = np.where(is_over | is_lost, READY, told)
+    deadline_ns = np.where(state == told, images.deadline_ns[last], NONE)
+    full = images.jobs.newest(images.is_full)[last]
+    put_ns = at(images.time_ns, full, NONE)
+    rows, carried = pa.array(last), pa.array(full, mask=full == NO_ROW)
+    held = pa.array(last, mask=state != RESERVED)
+    return table(SNAPSHOT, {
+        **{name: column(events, name).take(rows) for name in _SHOWN},
+        "state": texts(STATES, state), "is_inferred": state != told,
+        "deadline": moments(deadline_ns), "deadline_ns": nullable(deadline_ns),
+        **{name: column(events, name).take(held) for name in ("connection", "incarnation")},
+        "put": moments(put_ns), "age_ns": pa.array(now_ns - put_ns, mask=put_ns == NONE),
+        "last_event": column(events, "event").take(rows),
+        **{name: column(events, name).take(carried)
+           for name in ("bytes", *CARRIED) if name != "dead_at_ns"},
+        "dead_at": moments(
+            column(events, "dead_at_ns").take(carried).fill_null(NONE).to_numpy()
+        ),
+        "as_of": moments(now_ns),
+    })  # fmt: skip

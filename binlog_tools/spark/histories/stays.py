@@ -36,9 +36,9 @@ from binlog_tools.spark.histories.images import (
     TTR_EXPIRED,
     UPDATE,
     Images,
+    Starts,
     images_of,
 )
-from binlog_tools.spark.histories.starts import Starts
 from binlog_tools.spark.histories.windows import (
     NO_ROW,
     NONE,

@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from binlog_tools.spark.histories import starts
 from binlog_tools.spark.histories.attempts import attempts_of
 from binlog_tools.spark.histories.entries import MINUTE_NS, clipped, entries_of, merged
 from binlog_tools.spark.histories.images import (
@@ -24,14 +23,16 @@ from binlog_tools.spark.histories.images import (
     GONE,
     RESERVED,
     STATES,
+    Starts,
     chosen,
     codes,
     in_order,
+    merged_starts,
     numbers,
+    starts_table,
 )
 from binlog_tools.spark.histories.lifetimes import lifetimes_of
 from binlog_tools.spark.histories.minutes import all_minutes
-from binlog_tools.spark.histories.starts import Starts, starts_table
 from binlog_tools.spark.histories.stays import NOTHING, RESTART, UNLOGGED, Stays, stays_of
 from binlog_tools.spark.histories.tables import ATTEMPTS, LIFETIMES, TUBE_MINUTES
 from binlog_tools.spark.histories.windows import NO_ROW, NONE, Groups, Ints, changes
@@ -135,7 +136,7 @@ class LiveServer:
         if not fresh.num_rows:
             return {name: schema.empty_table() for name, schema in SCHEMAS.items()}
         self.newest_lsn = int(numbers(fresh, "lsn").max())
-        self.starts = starts.merged([self.starts, starts_table(fresh)])
+        self.starts = merged_starts([self.starts, starts_table(fresh)])
         history = self._history(fresh, self._incarnation() != incarnation)
         stays = stays_of(history, Starts(self.starts))
         lifetimes = lifetimes_of(stays)

@@ -22,6 +22,7 @@ from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.definitions.samples import readable
 from binlog_tools.spark.frames import rows_of
 from binlog_tools.spark.histories import entries
+from binlog_tools.spark.histories.attempts import OF_WORKERS, workers_of
 from binlog_tools.spark.histories.failing import (
     FAILING,
     MARKS,
@@ -29,13 +30,17 @@ from binlog_tools.spark.histories.failing import (
     poison_of,
     unmarked,
 )
-from binlog_tools.spark.histories.images import COLUMNS, chosen, column, numbers
+from binlog_tools.spark.histories.images import (
+    COLUMNS,
+    Starts,
+    chosen,
+    column,
+    merged_starts,
+    numbers,
+)
 from binlog_tools.spark.histories.minutes import all_minutes
-from binlog_tools.spark.histories.starts import Starts, merged
 from binlog_tools.spark.histories.tables import of_days
 from binlog_tools.spark.histories.windows import Ints
-from binlog_tools.spark.histories.workers import COLUMNS as OF_WORKERS
-from binlog_tools.spark.histories.workers import workers_of
 from binlog_tools.spark.storing.locations import Location
 from binlog_tools.spark.storing.tables import Layout, StoredTable, open_stored
 from binlog_tools.spark.tables.blocks import gathered
@@ -119,7 +124,7 @@ class _Run:
         self._noted = noted
         touched = set(noted.last)
         self._last_before = Starts(self._starts).newest()
-        self._starts = merged([self._starts, noted.starts])
+        self._starts = merged_starts([self._starts, noted.starts])
         self._plan = Plan(Starts(self._starts), self._days)
         table = self._stored[OPEN]
         files = [file for file in table.files() if file.partition["server"] in touched]

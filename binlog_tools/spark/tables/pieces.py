@@ -14,10 +14,8 @@ import pyarrow as pa
 from binlog_tools.spark.histories.attempts import attempts_of
 from binlog_tools.spark.histories.entries import DAY_NS, MINUTES_A_DAY, clipped, entries_of
 from binlog_tools.spark.histories.failing import failing_of
-from binlog_tools.spark.histories.images import GONE, chosen, numbers
-from binlog_tools.spark.histories.lifetimes import lifetimes_of
-from binlog_tools.spark.histories.snapshot import snapshot_of
-from binlog_tools.spark.histories.starts import Starts
+from binlog_tools.spark.histories.images import GONE, Starts, chosen, numbers
+from binlog_tools.spark.histories.lifetimes import lifetimes_of, snapshot_of
 from binlog_tools.spark.histories.stays import stays_of
 from binlog_tools.spark.histories.tables import of_days
 from binlog_tools.spark.histories.windows import Groups, changes

@@ -10,15 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from binlog_tools.spark.histories.attempts import attempts_of
+from binlog_tools.spark.histories.attempts import attempts_of, workers_of
 from binlog_tools.spark.histories.entries import LASTS, MINUTE_NS, entries_of
 from binlog_tools.spark.histories.entries import SCHEMA as ENTRIES
+from binlog_tools.spark.histories.images import Starts, merged_starts, starts_table
 from binlog_tools.spark.histories.lifetimes import lifetimes_of
 from binlog_tools.spark.histories.minutes import all_minutes as minutes_by_day
-from binlog_tools.spark.histories.starts import Starts, merged, starts_table
 from binlog_tools.spark.histories.stays import stays_of
 from binlog_tools.spark.histories.tables import TUBE_MINUTES
-from binlog_tools.spark.histories.workers import workers_of
 from tests.spark.tables import oracle, queue_model
 
 Row = dict[str, Any]
@@ -101,7 +100,7 @@ def test_the_tables_are_what_the_records_of_many_servers_say() -> None:
 
 def test_of_no_records_the_tables_are_empty() -> None:
     events = queue_model.table([])
-    starts = Starts(merged([starts_table(events)]))
+    starts = Starts(merged_starts([starts_table(events)]))
     stays = stays_of(events, starts)
     assert lifetimes_of(stays).num_rows == attempts_of(stays).num_rows == 0
     assert workers_of(attempts_of(stays)).num_rows == 0
@@ -262,10 +261,10 @@ def test_who_deleted_a_job_is_known_by_its_connection(
 
 def test_parts_of_the_starts_are_the_starts() -> None:
     events = queue_model.table(queue_model.history(5))
-    whole = merged([starts_table(events)])
+    whole = merged_starts([starts_table(events)])
     parts = [starts_table(events.slice(at, 7)) for at in range(0, events.num_rows, 7)]
     key = [("server", "ascending"), ("incarnation", "ascending")]
-    assert merged(parts).sort_by(key) == whole.sort_by(key)
+    assert merged_starts(parts).sort_by(key) == whole.sort_by(key)
 
 
 def test_a_wait_that_lasts_counts_up_to_the_last_moment() -> None:
