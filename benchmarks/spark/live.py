@@ -28,7 +28,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from benchmarks.spark.driving import RESTARTS, WARM_S, drive, finish, percentiles, under_load
 from binlog_tools.spark.definitions.columns import arrow_schema
 from binlog_tools.spark.following.streaming import BinlogStreamReader
-from binlog_tools.spark.histories.images import STARTS
+from binlog_tools.spark.histories.records import STARTS
 from binlog_tools.spark.live.steps import SCHEMAS, LiveServer
 from binlog_tools.spark.reading.options import Streamed
 from binlog_tools.spark.storing.tables import open_stored

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from binlog_tools.spark.histories.images import (
+from binlog_tools.spark.histories.records import (
     NO_RECORDS,
     OF_STARTS,
     chosen,

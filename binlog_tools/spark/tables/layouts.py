@@ -5,7 +5,7 @@ from typing import Final
 import pyarrow as pa
 
 from binlog_tools.spark.definitions.columns import arrow_schema
-from binlog_tools.spark.histories.images import CARRIED, COLUMNS, STARTS
+from binlog_tools.spark.histories.records import CARRIED, COLUMNS, STARTS
 from binlog_tools.spark.histories.tables import (
     ATTEMPTS,
     KINDS,

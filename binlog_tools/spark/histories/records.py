@@ -50,7 +50,7 @@ FULL: Final = (PUT, MOVE, UPDATE, COPY)
 """Events whose records have the body and the tags."""
 
 
-class Images(NamedTuple):
+class Records(NamedTuple):
     """Columns of the same length, a row a record of a job.  Nulls are `NONE`; of connections, 0.
 
     :ivar events: the rows as they came, those of jobs only.
@@ -85,7 +85,7 @@ class Images(NamedTuple):
     last_ns: Ints
 
 
-def images_of(events: pa.Table, starts: "Starts") -> Images:
+def records_of(events: pa.Table, starts: "Starts") -> Records:
     """:param events: with `COLUMNS` and, if there are tags, `CARRIED`; all records of each job one
     after the other, by LSN.
     """
@@ -101,7 +101,7 @@ def images_of(events: pa.Table, starts: "Starts") -> Images:
     copy = column(events, "copy").fill_null(False).to_numpy(zero_copy_only=False)
     time_ns, logged_ns = numbers(events, "time_ns"), numbers(events, "logged_ns")
     moments_ns = starts.of(server.dictionary.to_pylist(), servers, incarnation)
-    return Images(
+    return Records(
         events, Groups(changes(job, servers)), event, codes(events, "state", STATES), copy,
         (event == DELETE) & (reason == 1), among(event, FULL),
         column(events, "dead_from").is_valid().to_numpy(zero_copy_only=False),
