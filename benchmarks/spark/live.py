@@ -28,7 +28,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from benchmarks.spark.driving import RESTARTS, WARM_S, drive, finish, percentiles, under_load
 from binlog_tools.spark.definitions.columns import arrow_schema
 from binlog_tools.spark.following.streaming import BinlogStreamReader
-from binlog_tools.spark.histories import starts
+from binlog_tools.spark.histories.records import STARTS
 from binlog_tools.spark.live.steps import SCHEMAS, LiveServer
 from binlog_tools.spark.reading.options import Streamed
 from binlog_tools.spark.storing.tables import open_stored
@@ -100,7 +100,7 @@ def compared(folder: Path, kills: int) -> Outcome:
     """The tables with what one process makes of the whole log at once."""
     events = events_of(folder)
     server = LiveServer(events["server"][0].as_py(), arrow_schema(TAKEN).empty_table(),
-                        starts.SCHEMA.empty_table())  # fmt: skip
+                        STARTS.empty_table())  # fmt: skip
     made = server.step(events)
     rows = expected = wrong = 0
     for name, key in KEYS.items():

@@ -71,17 +71,6 @@ def test_a_query_is_shown_as_it_was_last_heard_of() -> None:
     assert shown(list(queries.samples()))["beanstalk_stream_active"] == 0
 
 
-def test_a_query_is_shown_before_its_first_batch() -> None:
-    queries = Queries(clock=lambda: 1000.0)
-    queries.begin("live", {"5c": Lag(9, 800, 2.5)}, -1)
-    found = shown(list(queries.samples()))
-    assert set(found) == set(METRICS)
-    assert found["beanstalk_stream_lag_records"] == 9
-    assert (found["beanstalk_stream_batch"], found["beanstalk_stream_active"]) == (-1, 0)
-    queries.onQueryStarted(SimpleNamespace(id="17", name="live"))
-    assert shown(list(queries.samples()))["beanstalk_stream_active"] == 1
-
-
 def test_a_name_may_hold_anything() -> None:
     name = 'a "b"\\\nc'
     text = exposition([Sample("beanstalk_stream_batch", {"query": name}, 1)], METRICS)

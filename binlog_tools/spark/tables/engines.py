@@ -11,9 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from binlog_tools.spark.histories.images import chosen, codes
-from binlog_tools.spark.histories.starts import COLUMNS as OF_STARTS
-from binlog_tools.spark.histories.starts import NO_RECORDS, merged, starts_table
+from binlog_tools.spark.histories.records import (
+    NO_RECORDS,
+    OF_STARTS,
+    chosen,
+    codes,
+    merged_starts,
+    starts_table,
+)
 from binlog_tools.spark.tables.blocks import (
     BLOCK_DDL,
     Block,
@@ -43,7 +48,7 @@ PIECE_DDL: Final = "name string, rows binary"
 class Noted(NamedTuple):
     """What new events say besides the history of jobs.
 
-    :ivar starts: with `starts.SCHEMA`.
+    :ivar starts: with `STARTS`.
     :ivar last: by server, the newest LSN.
     """
 
@@ -63,7 +68,7 @@ class Noted(NamedTuple):
             starts.append(part.starts)
             for server, lsn in part.last.items():
                 last[server] = max(lsn, last.get(server, -1))
-        return cls(merged(starts), last)
+        return cls(merged_starts(starts), last)
 
 
 Planned = Callable[[Noted], tuple[Plan, Rows]]
@@ -97,7 +102,7 @@ def _columns(rows: Rows) -> list[str]:
 
 
 def _cut(rows: Rows, part: Any, above: Progress, blocks: dict[Block, list[bytes]]) -> Noted:
-    noted = [Noted(merged([]), {})]
+    noted = [Noted(merged_starts([]), {})]
     for events in gathered(rows.read(part, _columns(rows))):
         fresh = within(events, above)
         noted.append(Noted.of(fresh))
@@ -114,7 +119,7 @@ class Spark:
         self._started = started
 
     def pieces(self, events: Rows, above: Progress, planned: Planned) -> Iterator[Piece]:
-        """See `InProcess.pieces`."""
+        """Yield what `InProcess.pieces` does."""
         # What has come since is little, most of the time, or nothing: Java need not start for that.
         each = map if above else self.each
         noted = Noted.together(each(partial(_note, events, above), events.parts))

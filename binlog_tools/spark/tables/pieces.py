@@ -12,13 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from binlog_tools.spark.histories.attempts import attempts_of
-from binlog_tools.spark.histories.entries import DAY_NS, MINUTES_A_DAY, clipped, entries_of
+from binlog_tools.spark.histories.counters import DAY_NS, MINUTES_A_DAY, clipped, counters_of
 from binlog_tools.spark.histories.failing import failing_of
-from binlog_tools.spark.histories.images import GONE, chosen, numbers
-from binlog_tools.spark.histories.lifetimes import lifetimes_of
-from binlog_tools.spark.histories.snapshot import snapshot_of
-from binlog_tools.spark.histories.starts import Starts
-from binlog_tools.spark.histories.stays import stays_of
+from binlog_tools.spark.histories.intervals import intervals_of
+from binlog_tools.spark.histories.lifetimes import lifetimes_of, snapshot_of
+from binlog_tools.spark.histories.records import GONE, Starts, chosen, numbers
 from binlog_tools.spark.histories.tables import of_days
 from binlog_tools.spark.histories.windows import Groups, changes
 
@@ -45,23 +43,23 @@ class Plan(NamedTuple):
 
 def pieces_of(events: pa.Table, plan: Plan) -> dict[str, pa.Table]:
     """:param events: of whole jobs of one server, by job and LSN.
-    :return: rows by name of the table; besides those ``failing``, ``entries`` and ``open``.
+    :return: rows by name of the table; besides those ``failing``, ``counters`` and ``open``.
     """
     server = events["server"][0].as_py()
     first, next_first = plan.days.get(server, 0), plan.next_days()[server]
-    stays = stays_of(events, plan.starts)
-    last = stays.jobs.lasts
-    is_gone = stays.images.state[last] == GONE
-    at_ns = np.where(is_gone, stays.at_ns[last], plan.starts.last_ns[server])
+    intervals = intervals_of(events, plan.starts)
+    last = intervals.jobs.lasts
+    is_gone = intervals.records.state[last] == GONE
+    at_ns = np.where(is_gone, intervals.at_ns[last], plan.starts.last_ns[server])
     day = np.maximum(at_ns // DAY_NS, first)
     failing = failing_of(events)
     jobs = Groups(changes(numbers(events, "job")))
     ids = numbers(events, "job")[jobs.starts]
     is_open = ~is_gone | (day >= next_first)
     return {
-        "lifetimes": of_days(lifetimes_of(stays), day), "attempts": attempts_of(stays, day),
+        "lifetimes": of_days(lifetimes_of(intervals), day), "attempts": attempts_of(intervals, day),
         "failing": of_days(failing, day[np.searchsorted(ids, failing["job"].to_numpy())]),
-        "entries": clipped(entries_of(stays), first * MINUTES_A_DAY),
+        "counters": clipped(counters_of(intervals), first * MINUTES_A_DAY),
         "snapshot": snapshot_of(chosen(events, ~is_gone[jobs.number]), plan.starts),
         "open": chosen(events, is_open[jobs.number]),
     }  # fmt: skip
