@@ -102,5 +102,6 @@ def test_a_worker_shows_its_token(tmp_path: Path, is_file: bool) -> None:
             while not connection.ask(b"stats-job 1\r\n").startswith(b"NOT_FOUND"):
                 assert worker.process.poll() is None, worker.said()
                 time.sleep(0.05)
-            said = "".join(worker.said())
+        # When it has ended: what it has said is all there.
+        said = "".join(worker.said())
         assert TOKEN.decode() not in said
