@@ -8,15 +8,8 @@ from beanstalk_twisted.binlog.reading.survey import Survey
 from beanstalk_twisted.binlog.records.jobs import KEY, WITHHELD_NS, JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import (
     JOB_KINDS,
-    CleanStop,
-    ClockStep,
-    Counters,
-    Pause,
+    OTHERS,
     RememberedKey,
-    Seal,
-    Start,
-    Trim,
-    TubeDef,
     TubePolicy,
 )
 from beanstalk_twisted.binlog.tags import NO_TAGS, Tags
@@ -151,12 +144,8 @@ def loaded_policies(survey: Survey) -> Iterator[StoredPolicy]:
 
 TYPE_NAMES: Final[Mapping[int, str]] = {
     **{int(kind): kind.name.lower().replace("_", "-") for kind in Kind},
-    TubeDef.kind: "tube-def", Pause.kind: "pause",
-    RememberedKey.kind: "key", TubePolicy.kind: "policy",
-    Counters.kind: "state", Trim.kind: "trim", Seal.kind: "seal",
-    Start.kind: "start", CleanStop.kind: "clean-stop",
-    ClockStep.kind: "clock-step",
-}  # fmt: skip
+    **{each.kind: each.word for each in OTHERS},
+}
 
 TYPES_BY_NAME: Final = {name: number for number, name in TYPE_NAMES.items()}
 STATE_NAMES: Final = {int(state): state.name.lower() for state in State}
