@@ -143,8 +143,8 @@ compiler: # whether a wheel can be compiled here
 	    sys.exit(f"Nothing can be compiled here, there is no {missing[0]}: " \
 	             "only the pure wheel is in dist, which runs as well." if missing else 0)'
 
-# The Python is Debian's, whose version the package asks for; debhelper and python3-venv are needed.
-deb: .venv/serve.stamp ## build a Debian package into ./dist in half a minute, for this version of Debian
+# The Python is Debian's, whose version the package asks for.
+deb: .venv/serve.stamp ## build a Debian package into ./dist, compiled, in 3 minutes; needs debhelper python3-dev python3-venv
 	$(PIP) 'setuptools>=77'
 	rm -rf build/deb
 	mkdir -p build/deb/source dist
@@ -159,7 +159,7 @@ man: .venv/serve.stamp ## write manual pages into ./build/man: man -M build/man 
 	PYTHONPATH=. $(BIN)/python docs/manual_pages.py build/man/man1
 
 docs: .venv/dev.stamp ## write the tables and pictures of docs/ that are made of the code
-	for script in commands options routes states stats; do \
+	for script in commands options routes spark states stats; do \
 	    PYTHONPATH=. $(BIN)/python docs/$$script.py || exit 1; \
 	done
 

@@ -1,20 +1,27 @@
 """Builds the package; what it is, is said in setup.cfg and nowhere else.
 
-As a rule nothing is compiled.  With ``BEANSTALK_TWISTED_COMPILED=1`` in the environment, a wheel
-holds the modules of `COMPILED` as machine code too, which mypyc makes of the same sources: a C
-compiler and Python's headers are needed then, and the wheel is for this interpreter and kind of
-machine only.  See docs/operations.md, "Compiled wheels".
+By default nothing is compiled.  With ``BEANSTALK_TWISTED_COMPILED=1`` in the environment, a wheel
+also holds the modules of `COMPILED` as machine code, which mypyc makes of the same sources.  That
+needs a C compiler and Python's headers, and the wheel fits this interpreter and kind of machine
+only.  See docs/operations.md, "Compiled wheels".
 """
 
 import os
 import shutil
+import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
 SWITCH = "BEANSTALK_TWISTED_COMPILED"
+
+OPT_LEVEL = "BEANSTALK_TWISTED_OPT_LEVEL"
+"""Of the C compiler, 0 to 3: tests that only install a package build it with 0 in a fifth of the
+time.
+"""
 
 MYPYC = "mypy[mypyc]==2.4.1"
 """One version, since what it makes of the sources is tested with that (``make test-compiled``)."""
@@ -82,15 +89,29 @@ executor, which has none of Twisted's classes.
 """
 
 
+MANUAL = "share/man/man1"
+"""Where man(1) looks, below the folder whose bin is in PATH."""
+
+
 class FreshBuild(build_py):
-    """Begins with an empty build/lib: an earlier build may have left modules there that are
-    deleted.
+    """Begins with an empty build/lib, as an earlier build may have left modules there that are
+    deleted, and makes the manual pages.
     """
 
     def run(self) -> None:
-        if not self.editable_mode:
-            shutil.rmtree(self.build_lib, ignore_errors=True)
+        if self.editable_mode:
+            super().run()
+            return
+        shutil.rmtree(self.build_lib, ignore_errors=True)
         super().run()
+        folder = Path(self.build_lib).parent / "man/man1"
+        path = os.pathsep.join([os.getcwd(), *filter(None, [os.environ.get("PYTHONPATH")])])
+        # In a process of its own, as it imports all commands.
+        subprocess.run(  # noqa: S603
+            [sys.executable, "-B", "docs/manual_pages.py", str(folder)], check=True,
+            env={**os.environ, "PYTHONPATH": path},
+        )  # fmt: skip
+        self.distribution.data_files = [(MANUAL, [str(page) for page in folder.iterdir()])]
 
 
 def options() -> dict[str, Any]:
@@ -104,7 +125,11 @@ def options() -> dict[str, Any]:
 
     paths = [name.replace(".", "/") + ".py" for name in COMPILED]
     # Our configuration of mypy names a plugin that only the modules above the line need.
-    return {"ext_modules": mypycify(["--config-file=", "--strict", *paths], debug_level="0")}
+    extensions = mypycify(
+        ["--config-file=", "--strict", *paths], opt_level=os.environ.get(OPT_LEVEL, "3"),
+        debug_level="0",
+    )  # fmt: skip
+    return {"ext_modules": extensions}
 
 
 setup(cmdclass={"build_py": FreshBuild}, **options())

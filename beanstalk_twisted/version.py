@@ -21,5 +21,11 @@ IS_COMPILED: Final = _is_compiled("beanstalk_twisted.rules.workqueue")
 VERSION: Final = f"{__version__}+compiled" if IS_COMPILED else __version__
 """What `stats` says of us, and ``--version`` of each command."""
 
-BUILD: Final = f"beanstalk-twisted {__version__}, {'compiled' if IS_COMPILED else 'pure Python'}"
-"""The same as a sentence."""
+HOW: Final = (
+    "compiled" if IS_COMPILED else
+    "pure Python; compiled, it takes a quarter less processor time (docs/operations.md, "
+    "\"Compiled wheels\")"
+)  # fmt: skip
+
+BUILD: Final = f"beanstalk-twisted {__version__}, {HOW}"
+"""The first line of the server's log."""

@@ -11,7 +11,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.task import react
 
-from beanstalk_twisted.client import Client
+from beanstalk_twisted.client import Client, Inserted
 
 
 async def main(reactor: Any, endpoint: str = "tcp:127.0.0.1:11300", tube: str = "default") -> None:
@@ -19,7 +19,7 @@ async def main(reactor: Any, endpoint: str = "tcp:127.0.0.1:11300", tube: str = 
     client = Client(endpoint, reactor=reactor)
     client.startService()
     await client.use(tube)
-    jobs: list[Deferred[int]] = []
+    jobs: list[Deferred[Inserted]] = []
     for line in sys.stdin:
         # Without this all lines would be read into memory before the first was sent.
         await client.room()

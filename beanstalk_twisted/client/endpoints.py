@@ -34,7 +34,7 @@ from beanstalk_twisted.client.addresses import (
     is_answer,
     limit_s,
 )
-from beanstalk_twisted.client.errors import NoHost, TlsFailed, without_server
+from beanstalk_twisted.client.errors import NoHost, ServerClosed, TlsFailed, without_server
 from beanstalk_twisted.client.pending import cancel
 from beanstalk_twisted.client.tls_faults import TlsFault
 
@@ -422,7 +422,7 @@ class LoggedEndpoint:
         if self._logs and not was_unavailable:
             # A server that expects TLS closes what is plain without a word.
             is_plain = not self.name.startswith(("tls:", "ssl:"))
-            is_silent = is_plain and isinstance(why, ConnectionDone | ConnectionLost)
+            is_silent = is_plain and isinstance(why, ServerClosed)
             _log.warn("no connection to {server}: {why}; retrying", server=self.name,
                       why=UNANSWERED if is_silent else without_server(why))  # fmt: skip
         self._on_failure(why)

@@ -17,8 +17,10 @@ class ClientError(Exception):
 
     :ivar command: its name, as in the protocol; empty if it is not about one.
     :ivar job_id: the job it was about, if it was about one.
+    :ivar may_be_done: whether the command may have been carried out.
     """
 
+    may_be_done: bool = False
     command: str = ""
     job_id: int | None = None
 
@@ -187,6 +189,14 @@ class BadReply(ClientError):
     """What the server said cannot be an answer to what it was asked."""
 
 
+class LineTooLong(BadReply):
+    """It has sent a line longer than any reply."""
+
+
+class ServerClosed(ClientError):
+    """The server, or what is between, has closed the connection."""
+
+
 class ServerSilent(ClientError):
     """The server, or the way to it, is dead: no answer within the deadline."""
 
@@ -259,21 +269,33 @@ class TlsFailed(ClientError):
 
 
 class NoHost(ClientError):
-    """No host of a queue has answered, for these reasons.  Nothing was carried out."""
+    """There is no connection: no host of the queue has answered, for these reasons.  Nothing was
+    carried out.
+    """
 
-    def __init__(self, reasons: Mapping[str, BaseException]) -> None:
+    def __init__(
+        self, reasons: Mapping[str, BaseException], command: str = "", job_id: int | None = None
+    ) -> None:  # fmt: skip
         told = "; ".join(f"{host}: {without_server(why)}" for host, why in reasons.items())
-        super().__init__(f"no host answers: {told}")
+        subject = f"{_subject(command, job_id)}: not carried out: " if command else ""
+        super().__init__(f"{subject}{'no host answers: ' if len(reasons) > 1 else ''}{told}")
+        self.command = command
+        self.job_id = job_id
         self.reasons = reasons
+
+    def of(self, command: str, job_id: int | None) -> "NoHost":
+        return NoHost(self.reasons, command, job_id)
 
 
 def without_server(reason: BaseException) -> object:
     """Give what to say of a reason where the server is named already."""
-    return reason.fault if isinstance(reason, TlsFailed) else reason
+    if isinstance(reason, TlsFailed):
+        return reason.fault
+    return (isinstance(reason, OSError) and reason.strerror) or reason
 
 
 class _Lost(ClientError):
-    """:ivar reason: such as Twisted's `ConnectionLost`, a `ServerSilent` or a `BadReply`."""
+    """:ivar reason: such as a `ServerClosed`, a `ServerSilent` or a `BadReply`."""
 
     fate: ClassVar[str]
 
@@ -288,6 +310,7 @@ class _Lost(ClientError):
 class Unanswered(_Lost):
     """The connection ended after the command was sent.  It may have been carried out or not."""
 
+    may_be_done = True
     fate = "sent, but the connection ended before the answer: it may have been carried out or not"
 
 

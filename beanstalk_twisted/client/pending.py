@@ -1,19 +1,16 @@
-"""Requests with Deferreds, what becomes of them when a connection ends, and the deadline of it."""
+"""Requests with Deferreds, who waits until there is room for more, and a connection's deadline."""
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from twisted.internet.defer import Deferred, FirstError
 from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.commands import specs
 from beanstalk_twisted.client.commands.calls import Args
 from beanstalk_twisted.client.commands.specs import CommandSpec
-from beanstalk_twisted.client.exchange import Request
-from beanstalk_twisted.client.tubes import TubeChoice, UsedTube
+from beanstalk_twisted.client.core.dialogue import Pending
 
 
 def cancel(timer: IDelayedCall | None) -> None:
@@ -112,92 +109,22 @@ class FlowControl:
             self._waiting.popitem(last=False)[0].errback(error)
 
 
-class Pending(Request):
-    """A request with a Deferred.
+class DeferredPending(Pending):
+    """A request whose outcome a Deferred gives; to cancel that is to forget it."""
 
-    :ivar tube: the one in which it is to be carried out; None if that does not matter.
-    :ivar choice: for a `use` only, where it was noted.
-    :ivar reserved_on: the only connection to send it on; None for any.
-    :ivar forget: called with it when it is cancelled.
-    :ivar repeat_until_s: until then, by the reactor's clock, it may be sent again although it was
-        sent before: a put with a unique key that is remembered for longer.
-    :ivar lost: why it has lost its first answer, if it was sent again, or waits for that.  Whatever
-        it fails with then, it may have been carried out.
-    """
+    __slots__ = ("deferred",)
 
-    __slots__ = (
-        "choice", "deferred", "forget", "lost", "repeat_until_s", "reserved_on", "tube",
-    )  # fmt: skip
-
-    def __init__(
-        self, forget: Callable[["Pending"], None], spec: CommandSpec, args: Args,
-        body: bytes | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, spec: CommandSpec, args: Args, body: bytes | None = None) -> None:
         super().__init__(spec, args, body)
-        self.forget = forget
-        self.tube: bytes | None = None
-        self.reserved_on: object = None
-        self.repeat_until_s = 0.0
-        self.lost: BaseException | None = None
-        self.choice: UsedTube | None = None
         self.deferred: Deferred[Any] = Deferred(self._cancelled)
 
-    def mean(self, choice: UsedTube, tube: bytes | None) -> None:
-        """Note for which tube it is meant: the one that it names itself, or the one in use."""
-        self.tube = choice.of(self, self.spec, self.args, tube)
-        if self.spec is specs.USE:
-            self.choice = choice
+    def succeed(self, result: Any) -> None:
+        self.deferred.callback(result)
 
-    def _cancelled(self, deferred: Deferred[Any]) -> None:
-        self.forget(self)
-        if self.lost is not None:
-            deferred.errback(errors.Unanswered(self.spec.name, self.job_id, self.lost))
-
-    def fail(self, error: Exception) -> None:
-        if self.choice is not None:
-            self.choice.take_back(self)
-        if self.lost is not None and not isinstance(error, errors.Unanswered):
-            error = errors.Unanswered(self.spec.name, self.job_id, error)
+    def be_refused(self, error: Exception) -> None:
         self.deferred.errback(error)
 
-    def lose(self, reason: BaseException) -> errors.ClientError | None:
-        """Give the error for the end of the connection; None if it was wanted, or is forgotten."""
-        if self.is_forgotten:
-            return None
-        if self.spec is specs.QUIT and self.is_sent:
-            self.deferred.callback(None)
-            return None
-        may_be_done = self.is_sent or self.lost is not None
-        kind = errors.Unanswered if may_be_done else errors.NotCarriedOut
-        return kind(self.spec.name, self.job_id, reason)
-
-
-class Implicit(Pending):
-    """A command that the application has not asked for; it is not sent again."""
-
-    __slots__ = ()
-
-
-class Ended(NamedTuple):
-    """:ivar left: what has no answer, oldest first.
-    :ivar reserved: the jobs reserved on it; the server makes them ready again.
-    """
-
-    reason: BaseException
-    left: list[Pending]
-    reserved: tuple[int, ...]
-    tubes: TubeChoice
-
-
-def lose_all(ended: Ended) -> None:
-    """Fail all that has no answer."""
-    for request in ended.left:
-        error = request.lose(ended.reason)
+    def _cancelled(self, deferred: Deferred[Any]) -> None:
+        error = self.cancel()
         if error is not None:
-            request.fail(error)
-
-
-def reservation_lost(spec: CommandSpec, args: Args) -> errors.ReservationLost:
-    """Give the error of a command about a job of another connection."""
-    over = errors.Closed("the connection that had reserved it has ended")
-    return errors.ReservationLost(spec.name, spec.job_id(args), over)
+            deferred.errback(error)

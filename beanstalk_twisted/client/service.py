@@ -1,12 +1,12 @@
 """A client that stays connected."""
 
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from random import random as any_random
-from typing import Any, NamedTuple
+from typing import Any
 
 from twisted.application.internet import ClientService
-from twisted.internet.defer import CancelledError, Deferred, fail, gatherResults, succeed
+from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.protocol import Factory
 from twisted.internet.task import deferLater
@@ -14,14 +14,14 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.commands.calls import Args
-from beanstalk_twisted.client.commands.methods import Commands
-from beanstalk_twisted.client.commands.specs import AUTH_TOKEN, CommandSpec
+from beanstalk_twisted.client.commands.calls import Args, Deferring
+from beanstalk_twisted.client.commands.methods import AwaitedCommands
+from beanstalk_twisted.client.commands.specs import CommandSpec
 from beanstalk_twisted.client.commands.tags import check_seconds
-from beanstalk_twisted.client.connection import (
-    GRACE_S,
-    Connection,
-)
+from beanstalk_twisted.client.connection import GRACE_S, Connection
+from beanstalk_twisted.client.core.continuity import Continuity
+from beanstalk_twisted.client.core.continuity import Losses as Losses
+from beanstalk_twisted.client.core.dialogue import Ended, Pending, lose_all, reservation_lost
 from beanstalk_twisted.client.endpoints import (
     Backoff,
     LoggedEndpoint,
@@ -30,30 +30,10 @@ from beanstalk_twisted.client.endpoints import (
     the_reactor,
     without_token,
 )
-from beanstalk_twisted.client.exchange import MAX_WAITING_BYTES, cost, overfull
-from beanstalk_twisted.client.pending import (
-    Ended,
-    FlowControl,
-    Implicit,
-    Pending,
-    first_error,
-    lose_all,
-    reservation_lost,
-)
-from beanstalk_twisted.client.tubes import CHOOSING, TubeChoice, UsedTube
+from beanstalk_twisted.client.pending import DeferredPending, FlowControl
 
 
-class Losses(NamedTuple):
-    """:ivar reservations: the jobs that were reserved by us; the server has made them ready again.
-    :ivar unanswered: what each command that was sent without an answer has failed with.
-    """
-
-    reservations: tuple[int, ...]
-    unanswered: tuple[errors.ClientError, ...]
-    reason: BaseException
-
-
-class Client(ClientService, Commands):
+class Client(ClientService, AwaitedCommands, Deferring):
     """A client, as a service: it connects when it is started.
 
     Commands may be called at any time; without a connection they wait for one.  When a connection
@@ -96,10 +76,9 @@ class Client(ClientService, Commands):
         if isinstance(endpoint, str):
             endpoint, in_address = without_token(endpoint)
             token = in_address if token is None else token
-        if token is not None:
-            AUTH_TOKEN.line((token,))
         check_seconds("grace_s", grace_s)
-        self._token = token
+        self._continuity = Continuity(reactor.seconds, token, probes)
+
         self._backoff = backoff or Backoff(any_random)
         factory = Factory.forProtocol(self._connection)
         factory.noisy = False
@@ -110,19 +89,13 @@ class Client(ClientService, Commands):
         self._grace_s = grace_s
         self._connected = connected
         self._lost = lost
-        self._probes = probes
         self._ready: Connection | None = None
         self._newest: Connection | None = None
         # With a token: the connection whose server has taken it, and who waits for one.
         self._authorized: Connection | None = None
         self._until_authorized: list[Deferred[Connection]] = []
-        self._has_stopped = False
         self._when_ended: Deferred[None] | None = None
-        self._tubes = TubeChoice()
-        self._used = UsedTube()
         self._flow = FlowControl()
-        self._waiting: OrderedDict[Pending, None] = OrderedDict()
-        self._waiting_bytes = 0
 
     # What an application calls, besides the commands.
 
@@ -135,19 +108,10 @@ class Client(ClientService, Commands):
             ready = None
         if reserved_on is not None and reserved_on is not ready:
             return fail(reservation_lost(spec, args))
-        request = Pending(self._forget, spec, args, body)
-        if spec.is_extended:
-            self._probes = True
-            if (unique_s := spec.unique_s(args)) > 0:
-                request.repeat_until_s = self._reactor.seconds() + unique_s
-        request.mean(self._used, tube)
-        request.reserved_on = reserved_on
-        deferred = request.deferred
-        if ready is not None:
-            ready.submit(request)
-        else:
-            self._wait(request)
-        return deferred
+        request = DeferredPending(spec, args, body)
+        dialogue = None if ready is None else ready.dialogue
+        self._continuity.send(request, dialogue, tube, reserved_on)
+        return request.deferred
 
     @property
     def trouble(self) -> BaseException | None:
@@ -156,7 +120,7 @@ class Client(ClientService, Commands):
 
     def room(self) -> Deferred[None]:
         """Wait until there is a connection and it takes more without piling it up."""
-        if self._has_stopped:
+        if self._continuity.is_stopped:
             return fail(errors.Closed("the client was stopped"))
         has_room = self._ready is not None and self._ready.has_room()
         return succeed(None) if has_room else self._flow.wait()
@@ -165,7 +129,7 @@ class Client(ClientService, Commands):
         """Part when all that was sent is answered, and stop the service."""
         if self._ready is None or not self._ready.is_open:
             return self.stopService()
-        self._has_stopped = True
+        self._continuity.is_stopped = True
         return super().quit().addBoth(lambda _: self.stopService())
 
     def hang_up(self) -> Deferred[None]:
@@ -179,20 +143,20 @@ class Client(ClientService, Commands):
         """
         if self._ready is None or not self._ready.is_open:
             return self.stopService()
-        self._has_stopped = True
+        self._continuity.is_stopped = True
         self._when_ended = Deferred()
         ended = self._when_ended.addCallback(lambda _: self.stopService())
         self._ready.part(sends_no_more=True)
         return ended
 
     def startService(self) -> None:
-        self._has_stopped = False
+        self._continuity.is_stopped = False
         self._logged_endpoint.reset()
         super().startService()
 
     def stopService(self) -> Deferred[None]:
         """Close the connection.  What waits for one, or for an answer, fails."""
-        self._has_stopped = True
+        self._continuity.is_stopped = True
         closed = errors.Closed("the client was stopped")
         self._fail_waiting(closed, lambda each: each.lose(closed))
         if self._newest is not None:
@@ -209,7 +173,7 @@ class Client(ClientService, Commands):
         connected: Deferred[Any] = super().whenConnected(failAfterFailures)
         if not connected.called:
             connected.addBoth(self._in_another_turn)
-        if self._token is not None:
+        if self._continuity.token is not None:
             connected.addCallback(self._when_authorized, failAfterFailures)
         return connected
 
@@ -247,37 +211,21 @@ class Client(ClientService, Commands):
         )  # fmt: skip
 
     def _greet(self, connection: Connection) -> None:
-        """Show the token, if there is one, then restore the tubes, their weights and the mode.
-        Nothing else is sent before the server has confirmed them all: a job must not go into the
-        wrong one.
-        """
         self._newest = connection
-        if self._token is None:
-            self._restore(connection)
-        else:
-            shown = gatherResults([connection.auth(self._token)], consumeErrors=True)
-            shown.addCallback(lambda _: self._admit(connection))
-            shown.addErrback(self._refused, connection)
+        self._continuity.greet(
+            connection.dialogue, partial(self._begin, connection),
+            partial(self._refused, connection), partial(self._admit, connection),
+        )  # fmt: skip
 
     def _admit(self, connection: Connection) -> None:
-        self._authorized = connection
-        self._restore(connection)
-        self._tell_authorized(connection)
+        if self._continuity.token is not None:
+            self._authorized = connection
+            self._tell_authorized(connection)
 
-    def _restore(self, connection: Connection) -> None:
-        commands = self._tubes.commands()
-        asked: list[Deferred[Any]] = [connection.send(*command) for command in commands[:1]]
-        if self._probes:  # Ahead of what has to wait for the answer.
-            asked.append(connection.probe())
-        asked += [connection.send(*command) for command in commands[1:]]
-        greeted = gatherResults(asked, consumeErrors=True)
-        greeted.addCallback(lambda _: self._begin(connection)).addErrback(self._refused, connection)
-
-    def _refused(self, failure: Failure, connection: Connection) -> None:
+    def _refused(self, connection: Connection, error: Exception) -> None:
         """Cut a connection to a server that cannot be used; another try will follow."""
-        error = first_error(failure)
         if isinstance(error, errors.Unauthorized):
-            connection.abort(error)
+            connection.dialogue.abort(error)
             # That may be changed there, so the next try follows late; nothing waits for it.
             self._backoff.turned_away()
             self._fail_waiting(
@@ -287,7 +235,7 @@ class Client(ClientService, Commands):
             error, errors.Unanswered | errors.NotCarriedOut
         ):
             self._log.warn("cannot use the connection: {error}", error=error)
-            connection.abort(error)
+            connection.dialogue.abort(error)
 
     def _not_there(self, why: BaseException) -> None:
         """Fail what waits if a certificate is wrong, for that lasts; a restart, say, does not."""
@@ -302,25 +250,13 @@ class Client(ClientService, Commands):
     def _fail_waiting(
         self, error: Exception, of: Callable[[Pending], errors.ClientError | None]
     ) -> None:
-        waiting, self._waiting = self._waiting, OrderedDict()
-        self._waiting_bytes = 0
-        for request in waiting:
-            if not request.is_forgotten and (why := of(request)) is not None:
-                request.fail(why)
+        self._continuity.fail_waiting(of)
         self._flow.close(error)
 
     def _begin(self, connection: Connection) -> None:
-        if not connection.is_open:
-            return  # It is being closed, or was: what waits goes to the next one.
         self._backoff.succeeded()
         self._logged_endpoint.available()
-        while self._waiting:
-            request, _ = self._waiting.popitem(last=False)
-            self._waiting_bytes -= cost(request)
-            if request.lost is None or self._is_still_unique(request):
-                connection.submit(request)
-            else:
-                request.fail(errors.Unanswered(request.spec.name, None, request.lost))
+        self._continuity.begin(connection.dialogue)
         self._ready = connection
         connection.flow = self._flow
         tell(self._log, self._connected)
@@ -328,13 +264,13 @@ class Client(ClientService, Commands):
     def _end(self, ended: Ended) -> None:
         was_ready, self._ready, self._newest = self._ready, None, None
         self._authorized = None
-        stopped = CancelledError() if self._has_stopped else None
-        self._tell_authorized(Failure(stopped or ended.reason))
         if was_ready is not None:
-            self._tubes = ended.tubes
-        if was_ready is None and not self._has_stopped:
+            self._continuity.tubes = ended.tubes
+        stopped = CancelledError() if self._continuity.is_stopped else None
+        self._tell_authorized(Failure(stopped or ended.reason))
+        if was_ready is None and not self._continuity.is_stopped:
             self._logged_endpoint.unavailable(ended.reason)
-        if was_ready is None or self._has_stopped:
+        if was_ready is None or self._continuity.is_stopped:
             lose_all(ended)
             when_ended, self._when_ended = self._when_ended, None
             if when_ended is not None:
@@ -345,58 +281,7 @@ class Client(ClientService, Commands):
                 "no server of our protocol: {error}; it is tried again", error=ended.reason
             )
             self._backoff.disappointed()
-        left = [request for request in ended.left if not isinstance(request, Implicit)]
-        gone = [request for request in left if not self._can_repeat(request)]
-        self._wait_again([request for request in left if self._can_repeat(request)], ended.reason)
-        told = [(request, request.lose(ended.reason)) for request in gone]
-        failed = [(request, error) for request, error in told if error is not None]
-        losses = Losses(ended.reserved, tuple(error for _, error in failed), ended.reason)
-        tell(self._log, self._lost, losses)
-        for request, error in failed:
-            if not request.is_forgotten:  # It may have been cancelled in `lost`, just now.
-                request.fail(error)
-
-    def _can_repeat(self, request: Pending) -> bool:
-        """Return True if the next connection may be sent this.  A forgotten `use` still counts:
-        what follows it was meant for that tube.
-        """
-        if request.is_forgotten:
-            return request.spec in CHOOSING
-        can_repeat = (
-            request.spec.is_repeatable or not request.is_sent or self._is_still_unique(request)
-        )
-        return request.reserved_on is None and can_repeat
-
-    def _is_still_unique(self, request: Pending) -> bool:
-        return bool(self._reactor.seconds() < request.repeat_until_s)
-
-    # What waits for a connection.
-
-    def _wait(self, request: Pending) -> None:
-        if self._has_stopped:
-            closed = errors.Closed("the client was stopped")
-            request.fail(errors.NotCarriedOut(request.spec.name, request.job_id, closed))
-        elif self._waiting_bytes > MAX_WAITING_BYTES:
-            request.fail(overfull(request.spec))
-        else:
-            self._waiting[request] = None
-            self._waiting_bytes += cost(request)
-
-    def _wait_again(self, requests: Sequence[Pending], reason: BaseException) -> None:
-        """Let these wait before all others, now that the connection has ended."""
-        for request in reversed(requests):
-            if request.is_sent and not request.spec.is_repeatable:
-                request.lost = reason
-            request.is_begun = request.is_sent = False
-            request.forget = self._forget
-            self._waiting[request] = None
-            self._waiting.move_to_end(request, last=False)
-            self._waiting_bytes += cost(request)
-
-    def _forget(self, request: Pending) -> None:
-        request.is_forgotten = True
-        if self._waiting.pop(request, request) is None:
-            self._waiting_bytes -= cost(request)
+        self._continuity.end(ended, partial(tell, self._log, self._lost))
 
 
 def tell(log: Logger, whom: Callable[..., object], *what: object) -> None:

@@ -3,7 +3,6 @@
 Imported only where TLS is spoken, since it needs pyOpenSSL.
 """
 
-import os
 import re
 from collections.abc import Callable
 from typing import Any, Final
@@ -33,24 +32,13 @@ from beanstalk_twisted.client import tls_faults as faults
 from beanstalk_twisted.client.addresses import Address, Tls
 from beanstalk_twisted.client.errors import TlsFailed
 from beanstalk_twisted.client.pending import cancel
+from beanstalk_twisted.client.ssl_contexts import read_pem
 from beanstalk_twisted.client.tls_faults import HANDSHAKE_S, Files, Seen, TlsFault
 
 # No block reaches over five dashes, so that a beginning without an end costs little.
 _PEM: Final = re.compile(
     rb"-----BEGIN CERTIFICATE-----[^-]*(?:-(?!----)[^-]*)*-----END CERTIFICATE-----"
 )
-
-
-def read_pem(path: str) -> bytes:
-    """Read a file, or all ``*.pem`` of a folder.
-
-    :raise OSError: there is none that can be read.
-    """
-    if not os.path.isdir(path):
-        with open(path, "rb") as file:
-            return file.read()
-    names = sorted(name for name in os.listdir(path) if name.lower().endswith(".pem"))
-    return b"\n".join(read_pem(os.path.join(path, name)) for name in names)
 
 
 VERIFY: Final = SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT

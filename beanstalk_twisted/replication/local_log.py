@@ -1,4 +1,4 @@
-"""What a server that joins a stream has on its own disk, and how that is read."""
+"""The local log of a server that starts, and the check of its history against the stream."""
 
 import os
 from collections.abc import Sequence
@@ -14,14 +14,12 @@ from beanstalk_twisted.binlog.reading.survey import Progress, Survey
 from beanstalk_twisted.binlog.records.others import Trim, decode_record
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
-    SEGMENT_HEADER_BYTES,
     TRAILER_BYTES,
     SegmentHeader,
-    decode_segment_header,
     parse_segment_name,
     segment_name,
 )
-from beanstalk_twisted.replication.followed_log import FollowedLog, Piece, Stray
+from beanstalk_twisted.replication.followed_log import FollowedLog, Piece, Rejected
 from beanstalk_twisted.replication.stream.messages import (
     Assembler,
     Kind,
@@ -32,8 +30,8 @@ from beanstalk_twisted.replication.stream.messages import (
 )
 
 
-class Told:
-    """What the messages of a stream tell of its segments, from one that begins a segment on.
+class StreamHistory:
+    """Segments of a stream as its messages describe them, from one that begins a segment on.
 
     :ivar headers: of the segments that begin, in order.
     :ivar trim_seq: segments below are dead.
@@ -53,7 +51,7 @@ class Told:
         if write is None:
             return
         piece = self._log.take(write)
-        if isinstance(piece, Stray):
+        if isinstance(piece, Rejected):
             return
         if piece.header is not None:
             self.headers.append(piece.header)
@@ -173,36 +171,38 @@ def filled_again(url: str) -> str:
     )
 
 
-NOT_IN_STREAM: Final = (
-    "are not in the stream: unless NATS has lost them, no reply was given for them. They were cut "
-    "off"
+DIFFERS: Final = (
+    "are not as in the stream, or follow what is not; they were cut off, and what the stream has "
+    "is read from it. What it lacks was never acknowledged, unless NATS has lost it"
 )
 NOTHING_COMMON: Final = (
     "were removed: no whole segment here is as the stream has it, which is read from its first one"
 )
 
 
-class Comparison:
-    """Compares the log here from a segment on with the stream and mends it, in the I/O thread."""
+class HistoryCheck:
+    """Compares the log here with the stream, from a segment on, up to the first difference; and
+    cuts what follows.  Both in the I/O thread.
+
+    :ivar has_cut: whether anything but zeros was cut.
+    """
 
     def __init__(
-        self, directory: Directory, first: int | None, notes: list[str], heals: bool = True,
-        first_alive: int = 0,
-    ) -> None:  # fmt: skip
+        self, directory: Directory, first: int | None, notes: list[str], first_alive: int = 0
+    ) -> None:
         """:param first: the segment; None if nothing is kept.
-        :param heals: whether what is another than in the stream is mended; else that ends it.
         :param first_alive: segments before it are dead, as the log here says.
         """
         self._first_alive = first_alive
-        self._heals = heals
         self._directory = directory
         self._notes = notes
         self._first = first
         self._ends: dict[int, int] = {}
+        self._begun: tuple[int, int] = 0, 0
         self._log = FollowedLog()
         self._sealed: set[int] = set()
         self._sizes: dict[int, int] | None = None
-        self._why = NOT_IN_STREAM
+        self.has_cut = False
 
     @property
     def _local(self) -> dict[int, int]:
@@ -216,39 +216,30 @@ class Comparison:
                     self._sizes[seq] = file_content_end(self._directory, name, 0, size)
         return self._sizes
 
+    @property
+    def has_common(self) -> bool:
+        """Return True if any write was the same."""
+        return bool(self._ends)
+
     def compare(self, write: Write) -> bool | None:
-        """:return: False if this is the first write that the local log lacks altogether, or has
-        another one instead of which others follow; None if it counts for nothing.
+        """:return: False if this is the first write that the local log lacks, or has otherwise;
+        None if it counts for nothing.
         """
-        if isinstance(self._log.take(write), Stray):
+        piece = self._log.take(write)
+        if isinstance(piece, Rejected):
             return None
-        local, seq = self._local, write.segment
-        head = slice(0, SEGMENT_HEADER_BYTES)
-        header = decode_segment_header(write.content[head]) if write.begins else None
-        if isinstance(header, SegmentHeader):
-            self._end(header.seq - 1, header.prev_end)
-        newest, name = max(local, default=0), segment_name(seq)
-        if seq > newest or (seq == newest and write.offset >= local[seq]):
+        seq = write.segment
+        if piece.header is not None:
+            self._end(seq - 1, piece.header.prev_end)
+        if write.offset > self._local.get(seq, -1):
             return False
-        if seq not in local:
-            if not self._heals:
-                return False
-            self._directory.create(name).close()
-            local[seq] = 0
-        here = bytes(self._directory.read(name, write.offset, write.end))
-        if write.begins and here[head] != write.content[head]:
-            sound = decode_segment_header(here[head])
-            if isinstance(sound, SegmentHeader):
-                # Another server has begun this segment: what is here was never acknowledged.
-                return False
+        here = bytes(self._directory.read(segment_name(seq), write.offset, write.end))
         if here != write.content:
-            if not self._heals:
-                # What is here may be the beginning of a write.
-                kept = here[: content_end(here, 0)]
-                if write.content.startswith(kept):
-                    self._ends[seq] = write.offset + len(kept)
-                return False
-            self._heal(name, write, here)
+            kept = here[: content_end(here, 0)]
+            if write.content.startswith(kept):
+                # The beginning of a write: as of the last second before a loss of power.
+                self._begun = seq, write.offset + len(kept)
+            return False
         self._ends[seq] = write.end
         if write.seals:
             self._sealed.add(seq)
@@ -261,26 +252,10 @@ class Comparison:
         ):
             self._ends[seq] = end
 
-    def _heal(self, name: str, write: Write, here: bytes) -> None:
-        kept = here[: content_end(here, 0)]
-        if kept and not write.content.startswith(kept):
-            path = self._directory.quarantine(f"{name}-{write.offset}.damaged", kept)
-            self._notes.append(
-                f"{name}: {len(kept)} bytes from offset {write.offset} on are not what the stream "
-                f"has; they were written anew from there. A copy is in {path}"
-            )
-        else:
-            # As of the last second before a kill, or of a filling that this server had begun.
-            self._notes.append(
-                f"{name}: what the log here did not have, from offset "
-                f"{write.offset + len(kept)} on, was written from the stream; nothing was lost"
-            )
-        file = self._directory.open(name)
-        try:
-            file.write_at(write.offset, [write.content])
-            file.sync()
-        finally:
-            file.close()
+    def _same_to(self, seq: int) -> int:
+        """Where that ends which the stream has too."""
+        begun, end = self._begun
+        return max(self._ends.get(seq, 0), end if seq == begun else 0)
 
     def finish(self) -> None:
         assert self._first is not None
@@ -288,23 +263,22 @@ class Comparison:
             if seq in self._ends:
                 self._cut(seq, self._ends[seq])
             elif seq > self._first:
-                self._remove(seq)
+                self._remove(seq, DIFFERS)
         self._directory.sync()
 
     def would_cut(self) -> bool:
-        """Whether `finish` would cut anything but zeros."""
+        """Return True if something here, from the first segment on, is not in the stream."""
         assert self._first is not None
         behind = [(seq, end) for seq, end in self._local.items() if seq >= self._first]
-        return any(end > self._ends.get(seq, 0) for seq, end in behind)
+        return any(end > self._same_to(seq) for seq, end in behind)
 
     def remove_all(self) -> None:
         """Nothing here can be gone on with: keep copies of what nobody else may have, and begin
         anew.  That the stream calls segments of these numbers dead says nothing of those here: a
         start without ``--replicate`` may have begun them.
         """
-        self._why = NOTHING_COMMON
         for seq in sorted(self._local, reverse=True):
-            self._remove(seq)
+            self._remove(seq, NOTHING_COMMON)
         self._directory.sync()
 
     def _cut(self, seq: int, end: int) -> None:
@@ -312,25 +286,25 @@ class Comparison:
         size = len(self._directory.read(name))
         if size <= end:
             return
-        rest = self._directory.read(name, end, size)
-        if has_content(rest, 0, len(rest)):
-            kept = bytes(rest[: content_end(rest, 0)])
-            self._tell(name, end, kept)
+        self._keep(name, self._same_to(seq), self._local[seq], DIFFERS)
+        self.has_cut = self.has_cut or self._local[seq] > end
         self._directory.cut(name, end)
 
-    def _remove(self, seq: int) -> None:
+    def _remove(self, seq: int, why: str) -> None:
         name = segment_name(seq)
         if seq >= self._first_alive:
-            content = self._directory.read(name)
-            self._tell(name, 0, bytes(content[: self._local[seq]]))
-            del content
+            self._keep(name, self._same_to(seq), self._local[seq], why)
+        self.has_cut = True
         self._directory.remove(name)
 
-    def _tell(self, name: str, offset: int, kept: bytes) -> None:
-        path = self._directory.quarantine(f"{name}-{offset}.unacknowledged", kept)
-        self._notes.append(
-            f"{name}: {len(kept)} bytes from offset {offset} on {self._why}. A copy is in {path}"
-        )
+    def _keep(self, name: str, start: int, end: int, why: str) -> None:
+        """Copy what is there to the quarantine, if it is anything but zeros."""
+        kept = bytes(self._directory.read(name, start, end))
+        if has_content(kept, 0, len(kept)):
+            path = self._directory.quarantine(f"{name}-{start}.unacknowledged", kept)
+            self._notes.append(
+                f"{name}: {len(kept)} bytes from offset {start} on {why}. A copy is in {path}"
+            )
 
 
 LOSS_NOTE: Final = "STREAM-LOST"
@@ -380,7 +354,7 @@ def lost_by_stream(path: str, url: str, why: str) -> Incompatible:
 
 
 class LocalLog(NamedTuple):
-    """:ivar first_bad: the first segment that is not sound; more than all if all are."""
+    """:ivar first_bad: the first damaged segment; above all numbers if none is."""
 
     survey: Survey
     names_of_segments: list[str]
@@ -423,8 +397,8 @@ def read_followed(directory: Directory, progress: Progress) -> Replay:
     return Replay(survey)
 
 
-class Unheard:
-    """A report of a load that goes on in another thread."""
+class NullReport:
+    """A report of a load that nobody reads."""
 
     def read(self, done: int, total: int) -> None: ...
 

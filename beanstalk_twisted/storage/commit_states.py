@@ -1,12 +1,13 @@
 """The states of a group commit, and what it does about the one that lasts: a disk without space."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.space_budget import PreallocatedSegment, SpaceBudget
+from beanstalk_twisted.states import Transitions, Triggers
 from beanstalk_twisted.storage.environment import CommitEvents
 from beanstalk_twisted.storage.io_thread import Clock
 
@@ -23,21 +24,7 @@ ENDED: Final = "ended"
 ABANDONED: Final = "abandoned"
 
 
-class NotAllowed(Exception):
-    """A trigger has come in a state that has no transition for it: an error of ours."""
-
-
-class Triggers(dict[str, str]):
-    """What follows each trigger in one state.
-
-    :raise NotAllowed: asked for any other.
-    """
-
-    def __missing__(self, trigger: str) -> str:
-        raise NotAllowed(f"group commit: {trigger!r} is not one of {sorted(self)}")
-
-
-TRANSITIONS: Final[Mapping[str, Mapping[str, str]]] = {
+TRANSITIONS: Final[Transitions] = {
     IDLE: Triggers(
         prepare=PREPARING, write=WRITING, sync=SYNCING, end=ENDING, abandon=ABANDONED,
     ),

@@ -12,7 +12,7 @@ MAX_BODY_BYTES: Final = 1 << 30
 
 
 class Inserted(int):
-    """The number of a job that a put with tags has made, or that was there with its unique key.
+    """The number of a job that a put has made, or that was there with its unique key.
 
     :ivar state: None: the job is new.  Otherwise nothing was put, and the job is ``ready``,
         ``reserved``, ``delayed``, ``buried`` or ``deleted``.
@@ -135,7 +135,7 @@ DELETED_BATCH: Final = ReplyForm(b"DELETED_BATCH", _two_counts)
 DOCUMENT: Final = ReplyForm(b"OK", _size, has_body=True)
 FLUSHED: Final = ReplyForm(b"FLUSHED", number)
 FOUND: Final = ReplyForm(b"FOUND", _job_and_size, has_body=True)
-INSERTED: Final = ReplyForm(b"INSERTED", number)
+INSERTED: Final = ReplyForm(b"INSERTED", lambda text: Inserted(number(text)))
 INSERTED_OR_THERE: Final = ReplyForm(b"INSERTED", _inserted)
 INSERTED_BATCH: Final = ReplyForm(b"INSERTED_BATCH", _count, parts=by_word([INSERTED_OR_THERE]))
 KICKED: Final = ReplyForm(b"KICKED", number)

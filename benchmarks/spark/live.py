@@ -26,10 +26,10 @@ import pyarrow.parquet as pq
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from benchmarks.spark.driving import RESTARTS, WARM_S, drive, finish, percentiles, under_load
-from binlog_tools.spark.following.startings import Streamed
 from binlog_tools.spark.following.streaming import BinlogStreamReader
 from binlog_tools.spark.live.open_jobs import NAMES
 from binlog_tools.spark.live.steps import SCHEMAS, LiveState
+from binlog_tools.spark.reading.options import Streamed
 from binlog_tools.spark.storing.opening import open_stored
 
 KEYS: Final = {

@@ -9,14 +9,17 @@ from typing import Any, Final, NamedTuple
 import click
 
 from beanstalk_twisted.client.addresses import FORMS, Address, token_of
+from beanstalk_twisted.programs import INTERRUPTED
 from beanstalk_twisted.wire.grammar import MAX_U32
 from beanstalk_twisted.wire.tags import PutTags, write_tags
 from binlog_tools.cli import options
-from binlog_tools.cli.commands import CANNOT_READ, INTERRUPTED, fail, warn
+from binlog_tools.cli.commands import CANNOT_READ
 from binlog_tools.cli.options import open_source_at, tell_unusable
 from binlog_tools.client import Line, Reply, announced, parse_stats, tube_request
 from binlog_tools.connections import connect
-from binlog_tools.console.output import Output, Parsed, progress
+from binlog_tools.console.errors import fail, warn
+from binlog_tools.console.groups import Parsed
+from binlog_tools.console.output import Output, progress
 from binlog_tools.console.wording import text_of, told
 from binlog_tools.logs.live_set import Point
 from binlog_tools.logs.new_log import OriginSource

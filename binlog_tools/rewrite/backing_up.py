@@ -16,9 +16,10 @@ from beanstalk_twisted.binlog.segments.format import (
     parse_segment_name,
 )
 from beanstalk_twisted.binlog.segments.frames import Buffer
+from binlog_tools.console.streams import naming
 from binlog_tools.logs.new_log import NewDirectory
 from binlog_tools.logs.opening import open_source
-from binlog_tools.logs.outputs import MODE, naming, new_file
+from binlog_tools.logs.outputs import MODE, new_file
 from binlog_tools.logs.sources import Source
 
 MANIFEST: Final = "backup.json"

@@ -9,9 +9,9 @@ from beanstalk_twisted.binlog.records.others import PRIORITY
 from beanstalk_twisted.binlog.segments.format import RECORD, RECORD_BYTES
 from beanstalk_twisted.wire.tags import write_tags
 from binlog_tools.client import Line, Reply, tube_request
+from binlog_tools.console.streams import naming
 from binlog_tools.console.wording import text_of
 from binlog_tools.logs.live_set import Bodies
-from binlog_tools.logs.outputs import naming
 from binlog_tools.logs.quantities import NS
 from binlog_tools.logs.stored import StoredPause
 from binlog_tools.rewrite.put_plans import Plan, Waiting

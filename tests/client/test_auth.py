@@ -68,7 +68,7 @@ def test_a_client_whose_token_is_nobodys_sends_nothing_else_and_says_so_without_
 def test_whoever_waits_when_the_token_is_refused_is_told_so_at_once(world: World) -> None:
     guarded(world)
     client = world.client(token=WRONG, starts=False)
-    again: list[Deferred[int]] = []
+    again: list[Deferred[Any]] = []
     puts: list[Deferred[Any]] = [
         client.put(b"x"),
         client.put(b"y"),
@@ -111,7 +111,7 @@ def test_whoever_waits_for_a_connection_waits_for_the_token_to_be_taken(world: W
     client.startService()
     world.settle()
     assert not told
-    client._token = SECRET
+    client._continuity.token = SECRET
     world.advance(MOST_S)
     world.settle()
     assert result(connected) is None

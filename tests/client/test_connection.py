@@ -15,10 +15,10 @@ from beanstalk_twisted.client import connection as module
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands import specs
 from beanstalk_twisted.client.commands.specs import Job
-from beanstalk_twisted.client.connection import GRACE_S, MAX_UNANSWERED, PART_S
+from beanstalk_twisted.client.connection import GRACE_S, PART_S
+from beanstalk_twisted.client.core.dialogue import MAX_UNANSWERED, Ended
+from beanstalk_twisted.client.core.exchange import PIECE_BYTES
 from beanstalk_twisted.client.endpoints import endpoint_of
-from beanstalk_twisted.client.exchange import PIECE_BYTES
-from beanstalk_twisted.client.pending import Ended
 from beanstalk_twisted.testing.memory_server import OUTPUT_LIMIT_BYTES, MemoryTransport
 from tests.client.world import Line, World, error, is_waiting, result
 
@@ -389,7 +389,7 @@ def test_a_server_that_goes_in_mid_body_has_not_carried_it_out(line: Line) -> No
         line.connection.kick(1), line.connection.put(bytes(500_000)), line.connection.delete(1),
     )  # fmt: skip
     line.end(ConnectionLost())
-    assert isinstance(error(sent, errors.Unanswered).reason, ConnectionLost)
+    assert isinstance(error(sent, errors.Unanswered).reason, errors.ServerClosed)
     assert error(partly, errors.NotCarriedOut).command == "put"
     assert error(not_begun, errors.NotCarriedOut).job_id == 1
 
@@ -477,7 +477,7 @@ def test_nothing_counts_that_comes_after_the_connection_was_cut_while_parting(li
 
 def test_an_answer_that_comes_after_the_connection_was_given_up_counts_no_more(line: Line) -> None:
     put = line.connection.put(b"a")
-    line.connection.abort(errors.ServerSilent("too late"))
+    line.connection.dialogue.abort(errors.ServerSilent("too late"))
     line.connection.dataReceived(b"INSERTED 1\r\n")
     line.part()
     error(put, errors.Unanswered)

@@ -10,8 +10,8 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client.connection import Connection
+from beanstalk_twisted.client.core.dialogue import Implicit
 from beanstalk_twisted.client.errors import ClientError
-from beanstalk_twisted.client.pending import Implicit
 from tests.client.world import World
 from tests.sampling import share
 
@@ -123,7 +123,7 @@ def all_at_once(script: list[Call], piece_bytes: int) -> list[Any]:
     world, connection = told(piece_bytes=piece_bytes)
     answered = [begin(connection, call) for call in script]
     sent = [
-        request for request in connection._exchange.unanswered
+        request for request in connection.dialogue.exchange.unanswered
         if request.is_begun and not isinstance(request, Implicit)
     ]  # fmt: skip
     for call, deferred in zip(script[: len(sent)], answered, strict=False):

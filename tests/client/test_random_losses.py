@@ -42,7 +42,7 @@ class Story:
         self.world = World(max_job_bytes=1 << 20)
         self.client: Client = self.world.client()
         self.used = "default"
-        self.puts: list[tuple[bytes, str, Deferred[int]]] = []
+        self.puts: list[tuple[bytes, str, Deferred[Any]]] = []
         self.batches: list[list[bytes]] = []
         self.uses: list[Deferred[str]] = []
 

@@ -264,7 +264,7 @@ def test_what_waits_for_the_next_connection_can_still_be_cancelled() -> None:
 
 
 def test_what_has_no_answer_can_be_cancelled_when_the_loss_is_told(world: World) -> None:
-    sent: list[Deferred[int]] = []
+    sent: list[Deferred[Any]] = []
     endpoint = cast(Any, world.endpoint)
     client = Client(endpoint, reactor=world.clock, lost=lambda losses: sent[0].cancel())
     client.startService()

@@ -15,7 +15,6 @@ import pytest
 from OpenSSL.crypto import X509
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.endpoints import HostnameEndpoint
-from twisted.internet.error import ConnectionDone
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import Clock, deferLater
 from twisted.logger import capturedLogs, formatEvent
@@ -24,6 +23,7 @@ from beanstalk_twisted.client import errors, tls_faults
 from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.client.connection import connect
 from beanstalk_twisted.client.endpoints import SERVER_LOG, Backoff, LoggedEndpoint
+from beanstalk_twisted.client.errors import ServerClosed
 from beanstalk_twisted.client.pool.pool import Pool
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.client.tls import TlsEndpoint, seen
@@ -347,7 +347,7 @@ def test_files_are_looked_at_when_a_client_is_made(certificates: Certificates) -
 def test_a_plain_connection_closed_unanswered_may_lack_tls(server: str, is_told: bool) -> None:
     endpoint = LoggedEndpoint(cast(Any, None), server, logs=True)
     with capturedLogs() as told:
-        endpoint.unavailable(ConnectionDone())
+        endpoint.unavailable(ServerClosed())
     assert ("if it speaks TLS, write tls://" in str(formatEvent(told[0]))) == is_told
 
 

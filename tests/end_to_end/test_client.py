@@ -149,7 +149,7 @@ async def test_a_server_killed_and_started_again_is_found(command: Command, tmp_
                 again.kill()
 
 
-async def put_again_if_lost(client: Client, put: Deferred[int]) -> None:
+async def put_again_if_lost(client: Client, put: Deferred[Any]) -> None:
     """Whether a put reached a server that was killed, its client may not know."""
     try:
         await put

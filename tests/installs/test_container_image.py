@@ -78,7 +78,7 @@ class Buildah:
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
-    """Build it, pure: to compile takes three times as long, and ``make test-compiled`` does it."""
+    """Build it, pure: the compiled package is built by the tests of Debian's."""
     needs("buildah", "mmdebstrap")
     folder = tmp_path_factory.mktemp("container")
     buildah = Buildah(folder)

@@ -1,10 +1,18 @@
-"""How the methods of a client call commands: nothing here is Twisted's, except for the type of what
-delivers an answer.
-"""
+"""How the methods of a client call commands, and what they give in each kind of client."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    cast,
+    overload,
+)
 
 from beanstalk_twisted.client.commands.specs import SPECS, USE, CommandSpec, Job
 
@@ -13,6 +21,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 Args = tuple[Any, ...]
 """The values of a command's fields."""
@@ -47,7 +56,7 @@ class Call(Generic[T]):
 
 
 class Sender:
-    """Whatever sends commands."""
+    """Whatever sends commands.  What delivers the answer differs by the kind of client."""
 
     def send(
         self, spec: CommandSpec, args: Args = (), body: bytes | None = None,
@@ -61,39 +70,78 @@ class Sender:
         """
         raise NotImplementedError
 
-    def _ask(self, call: Call[T]) -> "Deferred[T]":
-        sent: Deferred[T] = self.send(call.spec, call.args, call.body, call.tube, call.reserved_on)
-        return sent
+    def _ask(self, call: Call[Any]) -> Any:
+        return self.send(call.spec, call.args, call.body, call.tube, call.reserved_on)
 
 
-def method(
-    make: "Callable[Concatenate[Any, P], Call[T]]",
-) -> "Callable[Concatenate[Sender, P], Deferred[T]]":
-    """Make a method that sends what the function gives.  Another client has another type here for
-    what delivers the answer.
-    """
+class Blocking(Sender):
+    """Methods give what the server has answered."""
 
+
+class Pipelining(Sender):
+    """Methods give an `Answer`, which is there later."""
+
+
+class Awaiting(Sender):
+    """Methods give what is awaited."""
+
+
+class Deferring(Awaiting):
+    """Methods give Deferreds."""
+
+
+class Answer(Protocol[T_co]):
+    """What a command of a pipeline will have been answered."""
+
+    @property
+    def result(self) -> T_co:
+        """Wait for the answer.  :raise ClientError: it is an error, or none came."""
+
+
+D = TypeVar("D", bound=Deferring)
+
+
+class Method(Protocol[P, T]):
+    """A method of all clients: what it gives is chosen by the kind of the client."""
+
+    @overload
+    def __get__(self, sender: Deferring, owner: Any = None, /) -> "Callable[P, Deferred[T]]": ...
+    @overload
+    def __get__(self, sender: Awaiting, owner: Any = None, /) -> Callable[P, Awaitable[T]]: ...
+    @overload
+    def __get__(self, sender: Blocking, owner: Any = None, /) -> Callable[P, T]: ...
+    @overload
+    def __get__(self, sender: Pipelining, owner: Any = None, /) -> Callable[P, Answer[T]]: ...
+    @overload
+    def __get__(
+        self, sender: None, owner: type[D], /
+    ) -> "Callable[Concatenate[D, P], Deferred[T]]": ...
+    @overload
+    def __get__(self, sender: Sender, owner: Any = None, /) -> Callable[P, Any]: ...
+
+
+def method(make: Callable[Concatenate[Any, P], Call[T]]) -> Method[P, T]:
+    """Make a method that sends what the function gives."""
     make.__doc__ = make.__doc__ or SPECS[make.__name__.replace("_", "-")].row.sentence
 
     @wraps(make)
-    def call(self: Sender, /, *args: P.args, **kwargs: P.kwargs) -> "Deferred[T]":
+    def call(self: Sender, /, *args: P.args, **kwargs: P.kwargs) -> Any:
         return self._ask(make(self, *args, **kwargs))
 
-    return call
+    return cast(Method[P, T], call)
 
 
-def asking(operation: str, gives: type[T]) -> "Callable[[Sender], Deferred[T]]":
+def asking(operation: str, gives: type[T]) -> Method[[], T]:
     """Make the method for a command without fields; the table says what it does."""
 
-    def call(self: Sender) -> "Deferred[T]":
-        answer: Deferred[T] = self.send(SPECS[operation])
-        return answer
+    def call(self: Sender) -> Any:
+        return self.send(SPECS[operation])
 
     call.__name__ = operation.replace("-", "_")
     call.__qualname__ = f"Commands.{call.__name__}"
     call.__doc__ = SPECS[operation].row.sentence
     call.__annotations__ = {"return": Call[gives]}  # type: ignore[valid-type]
-    return call
+    return cast(Method[[], T], call)
 
 
 def job_number(job: AnyJob) -> int:

@@ -3,10 +3,11 @@
 """
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, Unpack
 
 from beanstalk_twisted.client.commands.calls import (
     AnyJob,
+    Awaiting,
     Call,
     Name,
     Sender,
@@ -31,6 +32,7 @@ from beanstalk_twisted.client.commands.tags import (
     Key,
     NewJob,
     Tags,
+    TagValues,
     batch_key,
     on_wire,
 )
@@ -47,26 +49,24 @@ from beanstalk_twisted.client.stats import (
 from beanstalk_twisted.wire.extensions import MAX_PAGE_JOBS
 from beanstalk_twisted.wire.tags import DEFAULT_BATCH_KEY_S
 
-if TYPE_CHECKING:
-    from twisted.internet.defer import Deferred
 
-
-def watch_only(connection: "Commands", tubes: Sequence[Name]) -> "list[Deferred[Any]]":
+def watch_only(connection: "Commands", tubes: Sequence[Name]) -> list[Any]:
     """Let a new connection, which watches ``default``, reserve from these tubes alone.
 
     :return: what each of the commands gives.
     """
-    asked: list[Deferred[Any]] = [connection.watch(tube) for tube in tubes]
+    asked = [connection.watch(tube) for tube in tubes]
     if not {"default", b"default"} & set(tubes):
         asked.append(connection.ignore("default"))
     return asked
 
 
 class Commands(Sender):
-    """The methods.  Each gives a Deferred of what the server answers.
+    """The methods.  Each gives what the server answers: at once, or through a Deferred, or awaited,
+    as the client is.
 
     Wrong arguments raise immediately (`TypeError`, `ValueError`), and nothing is sent.  All else
-    that goes wrong comes through the Deferred, as an `errors.ClientError`: `NotFound` if there is
+    that goes wrong is an `errors.ClientError`: `NotFound` if there is
     none of that name, or it is not in a state for this, such as not reserved by us; `DeadlineSoon`
     from a reserve if the TTR of a job reserved before is about to end; `ReservationLost` for a job
     as `reserve` has given it when the connection that had reserved it has ended.
@@ -78,24 +78,12 @@ class Commands(Sender):
 
     # For whoever puts jobs in.
 
-    @overload
+    @method
     def put(
         self, body: bytes, *, tube: Name | None = None,
         priority: int = DEFAULT_PRIORITY, delay: int = 0, ttr: int = DEFAULT_TTR_S,
-        tags: None = None,
-    ) -> "Deferred[int]": ...  # fmt: skip
-
-    @overload
-    def put(
-        self, body: bytes, *, tube: Name | None = None,
-        priority: int = DEFAULT_PRIORITY, delay: int = 0, ttr: int = DEFAULT_TTR_S, tags: Tags,
-    ) -> "Deferred[Inserted]": ...  # fmt: skip
-
-    def put(
-        self, body: bytes, *, tube: Name | None = None,
-        priority: int = DEFAULT_PRIORITY, delay: int = 0, ttr: int = DEFAULT_TTR_S,
-        tags: Tags | None = None,
-    ) -> "Deferred[int] | Deferred[Inserted]":  # fmt: skip
+        tags: Tags | None = None, **tag_values: Unpack[TagValues],
+    ) -> Call[Inserted]:  # fmt: skip
         """Put a job into a tube.
 
         :param tube: for this job alone; None for the one in use.  A `use` is sent right before it
@@ -103,17 +91,18 @@ class Commands(Sender):
         :param priority: 0 is the most urgent.
         :param delay: seconds until it is ready.
         :param ttr: seconds a worker has for it; the server makes 0 to 1.
-        :param tags: None: any server takes it.
-        :return: the job's number; with tags an `Inserted`, which says whether the job is new.
+        :param tags: None: any server takes it.  The fields of `Tags`, such as ``unique_by``, may be
+            given here too.
+        :return: the job's number, an int, which says whether the job is new.
         :raise Draining, JobTooBig, OutOfMemory: there is no job.
         :raise Buried: there is one, but it is buried.
         :raise NotAnnounced: there are tags, and the server does not know one of them.
         :raise Unanswered: with a ``tube`` that the server has refused to use: it may be in another.
         """
         args = (priority, delay, ttr, _size("put", body))
-        if tags is None:
-            return self._ask(Call("put", *args, body=body, tube=tube))
-        return self._ask(Call("put-tagged", *args, on_wire(tags), body=body, tube=tube))
+        if tags is None and not tag_values:
+            return Call("put", *args, body=body, tube=tube)
+        return Call("put-tagged", *args, on_wire(tags, tag_values), body=body, tube=tube)
 
     @method
     def use(self, tube: Name) -> Call[str]:
@@ -253,6 +242,7 @@ class Commands(Sender):
     def put_at(
         self, body: bytes, unix_seconds: int, *, tube: Name | None = None,
         priority: int = DEFAULT_PRIORITY, ttr: int = DEFAULT_TTR_S, tags: Tags | None = None,
+        **tag_values: Unpack[TagValues],
     ) -> Call[Inserted]:  # fmt: skip
         """Put a job that is ready at that moment of the wall clock, at once if it is past.
 
@@ -263,7 +253,7 @@ class Commands(Sender):
         """
         if isinstance(unix_seconds, int) and unix_seconds < 0:
             unix_seconds = 0  # All that is past is the same to the server.
-        args = (priority, unix_seconds, ttr, _size("put-at", body), on_wire(tags))
+        args = (priority, unix_seconds, ttr, _size("put-at", body), on_wire(tags, tag_values))
         return Call("put-at", *args, body=body, tube=tube)
 
     @method
@@ -400,17 +390,6 @@ class Commands(Sender):
         """
         return Call("list-jobs", tube_bytes(tube), state, limit, cursor)
 
-    async def each_job(self, tube: Name, state: str = "all") -> AsyncIterator[ListedJob]:
-        """Describe all jobs of a tube, page by page, for coroutines of Twisted."""
-        cursor: str | None = None
-        while True:
-            page = await self.list_jobs(tube, state, cursor=cursor)
-            for job in page.jobs:
-                yield job
-            if page.cursor is None:
-                return
-            cursor = page.cursor
-
     @method
     def flush_tube(self, tube: Name, state: str = "all") -> Call[int]:
         """Delete all jobs of a tube that are not reserved; gives how many there were.
@@ -474,6 +453,21 @@ class Commands(Sender):
         return Call("promote", standby)
 
     stats_replication = asking("stats-replication", ReplicationStats)
+
+
+class AwaitedCommands(Commands, Awaiting):
+    """The same, of which each gives what is awaited."""
+
+    async def each_job(self, tube: Name, state: str = "all") -> AsyncIterator[ListedJob]:
+        """Describe all jobs of a tube, page by page."""
+        cursor: str | None = None
+        while True:
+            page = await self.list_jobs(tube, state, cursor=cursor)
+            for job in page.jobs:
+                yield job
+            if page.cursor is None:
+                return
+            cursor = page.cursor
 
 
 def _size(command: str, body: object) -> int:

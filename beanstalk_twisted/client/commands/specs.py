@@ -195,6 +195,7 @@ IGNORE: Final = SPECS["ignore"]
 RESERVE_MODE: Final = SPECS["reserve-mode"]
 CANCEL_RESERVE: Final = SPECS["cancel-reserve"]
 QUIT: Final = SPECS["quit"]
+STATS_JOB: Final = SPECS["stats-job"]
 
 CAPABILITIES: Final = SPECS["capabilities"]
 """Asks for the words that a server knows besides beanstalkd's.  It is one bare line, so a server

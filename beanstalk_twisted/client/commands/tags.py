@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from math import isfinite
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self, TypedDict
 from urllib.parse import quote_from_bytes
 
 from beanstalk_twisted.wire.extensions import TAGGED_PUT
@@ -145,6 +145,22 @@ class Tags:
         return tags if tags.concurrency_key else tags._replace(concurrency_limit=0)
 
 
+class TagValues(TypedDict, total=False):
+    """The fields of `Tags`, as arguments of a put."""
+
+    unique: Key | None
+    unique_by: HashedValue | None
+    unique_seconds: int
+    concurrency: Key | None
+    concurrency_by: HashedValue | None
+    concurrency_limit: int
+    group: Key | None
+    group_by: HashedValue | None
+    after: Key | None
+    after_by: HashedValue | None
+    metadata: str | bytes | None
+
+
 class NewJob(NamedTuple):
     """A job of a batch to put; what is None is as the arguments of `put_batch`."""
 
@@ -167,8 +183,14 @@ class JobCount(int):
         return count
 
 
-def on_wire(tags: Tags | None) -> PutTags | None:
-    """:raise TypeError: these are no tags."""
+def on_wire(tags: Tags | None, values: TagValues | None = None) -> PutTags | None:
+    """:param values: the tags, one by one, instead.
+    :raise TypeError: these are no tags, or both are given.
+    """
+    if values:
+        if tags is not None:
+            raise TypeError(f"tags: give {next(iter(values))} in the Tags, not besides")
+        tags = Tags(**values)
     if tags is None:
         return None
     if not isinstance(tags, Tags):

@@ -23,8 +23,9 @@ from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands.methods import watch_only
 from beanstalk_twisted.client.commands.specs import Job
 from beanstalk_twisted.client.connection import Connection
+from beanstalk_twisted.client.core.dialogue import Ended, lose_all
 from beanstalk_twisted.client.endpoints import endpoint_of, without_token
-from beanstalk_twisted.client.pending import Ended, cancel, lose_all
+from beanstalk_twisted.client.pending import cancel
 from beanstalk_twisted.client.pool.hashing import Split
 from beanstalk_twisted.client.service import Client, Losses
 from beanstalk_twisted.client.stats import ServerStats, TubeStats
@@ -279,7 +280,7 @@ class JobConnection:
 
     def hang_up(self) -> None:
         """Cut the connection.  What was reserved on it is ready again."""
-        self.connection.abort(errors.Closed("the pool does not need it any more"))
+        self.connection.dialogue.abort(errors.Closed("the pool does not need it any more"))
 
     def _forget(self, job_id: int) -> None:
         self.jobs.discard(job_id)

@@ -1,18 +1,18 @@
 """The subcommands of ``beanstalk``, and how a call of it ends."""
 
-import os
-import sys
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 import click
 
 from beanstalk_twisted.client.addresses import Address
+from beanstalk_twisted.programs import INTERRUPTS
 from beanstalk_twisted.version import VERSION
-from binlog_tools.console.interrupts import INTERRUPTS
-from binlog_tools.console.output import LateGroup, Parsed, forgive_stderr
-from binlog_tools.console.wording import reason
-from binlog_tools.queue.cli.exits import MISSING, PROGRAM, REFUSED, fail
+from binlog_tools.client import Lost
+from binlog_tools.console.errors import fail
+from binlog_tools.console.groups import CONTEXT, LateGroup, Parsed
+from binlog_tools.console.wording import place_of, text_of, why
+from binlog_tools.queue.cli.exits import MISSING, NO_SERVER, PROGRAM, REFUSED, WORDS
 from binlog_tools.queue.extensions import Missing
 from binlog_tools.queue.moving import Broken
 from binlog_tools.queue.server import Refused
@@ -37,6 +37,8 @@ PYTHON_NAMES: Final[Mapping[str, str]] = {"list": "list_jobs", "forget-key": "fo
 
 
 class Commands(LateGroup):
+    program = PROGRAM
+    words = WORDS
     places: ClassVar = {
         name: (
             module if module.startswith("binlog_tools.") else f"{HERE}.{module}",
@@ -56,17 +58,20 @@ class Commands(LateGroup):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except (Refused, Broken) as problem:
+        except Refused as problem:
+            hint = "; ".join(getattr(problem, "__notes__", ())) or None
+            fail(REFUSED, str(problem), hint=hint, code=text_of(problem.reply))
+        except Broken as problem:
             fail(REFUSED, str(problem))
         except Missing as problem:
-            fail(MISSING, str(problem))
+            what, _, instead = str(problem).partition("; ")
+            fail(MISSING, what, hint=instead)
         except OSError as problem:
-            fail(REFUSED, reason(problem))
+            code = NO_SERVER if isinstance(problem, Lost) else None
+            fail(REFUSED, why(problem), place_of(problem), code=code)
 
 
-@click.group(
-    cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
-)
+@click.group(PROGRAM, cls=Commands, context_settings=CONTEXT)
 @click.version_option(VERSION, prog_name=PROGRAM)
 @click.option(
     "-s", "--server", "address", type=Parsed("server", Address.parse), metavar="SERVER",
@@ -91,15 +96,4 @@ def cli(address: Address | None, token_file: str | None) -> None:
     """
 
 
-def called() -> int:
-    forgive_stderr()
-    code = cli.exit_code(PROGRAM)
-    INTERRUPTS.end_at_once()
-    try:
-        sys.stdout.flush()  # Now, where a failure can be told.
-    except OSError as problem:
-        # Else the interpreter tries it once more, and complains in its own words.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not code:
-            fail(REFUSED, f"stdout: {problem.strerror}")
-    return code
+main = cli.run

@@ -10,6 +10,7 @@ import click
 from beanstalk_twisted.client.addresses import Address
 from binlog_tools.client import LIMIT_S
 from binlog_tools.connections import connect
+from binlog_tools.console.errors import fail, warn
 from binlog_tools.console.output import Output, columns
 from binlog_tools.console.wording import reason, told
 from binlog_tools.queue.cli import options
@@ -20,8 +21,6 @@ from binlog_tools.queue.cli.exits import (
     USAGE,
     DeferredSignal,
     end_if_told,
-    fail,
-    warn,
 )
 from binlog_tools.queue.cli.jobs import each
 from binlog_tools.queue.cli.tubes import numbers
@@ -267,6 +266,8 @@ def flush(
         instead = f"`beanstalk delete --all --tube {tube.decode()}{named}` deletes job by job"
         extensions.need("flush-tube", instead)
         counts = _counts(queue, tube, chosen)
+        if not any(counts.values()) and (hint := options.similar_tube(queue, tube)):
+            warn(f"there is no tube {tube.decode()}", hint=hint)
         total = sum(counts.values())
         if total and not yes:
             ask(told_counts(counts, tube))

@@ -12,10 +12,12 @@ import click
 from beanstalk_twisted.client.addresses import Address
 from binlog_tools.client import Connection, Line, Lost
 from binlog_tools.connections import WrongToken, connect
-from binlog_tools.console.output import Output, Parsed
+from binlog_tools.console.errors import fail
+from binlog_tools.console.groups import Parsed
+from binlog_tools.console.output import Output
 from binlog_tools.console.wording import told
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.cli.exits import REFUSED, fail
+from binlog_tools.queue.cli.exits import REFUSED
 from binlog_tools.queue.extensions import Extensions
 from binlog_tools.queue.server import STATES, Queue, Refused, Stats
 

@@ -1,9 +1,10 @@
 """What several subcommands ask for, and how they show it."""
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeVar
 
 import click
@@ -11,9 +12,12 @@ from click.core import ParameterSource
 
 from beanstalk_twisted.client.addresses import FORMS, Address, token_of
 from binlog_tools.connections import connect
-from binlog_tools.console.output import Output, Parsed
+from binlog_tools.console.errors import REPORTS
+from binlog_tools.console.groups import Parsed, did_you_mean
+from binlog_tools.console.groups import as_json as as_json
+from binlog_tools.console.output import Output
 from binlog_tools.console.wording import body_fields, told
-from binlog_tools.queue.server import STATES, Job, Queue, tube_name
+from binlog_tools.queue.server import STATES, Job, Queue, Refused, tube_name
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -58,6 +62,7 @@ class _ServerOption(click.Option):
         address = super().process_value(ctx, value)
         if not isinstance(address, Address):
             return address
+        REPORTS.where = str(address)
         return address.showing(lambda: _token(ctx))
 
 
@@ -93,8 +98,6 @@ def server(function: F) -> F:
     """``--server`` and ``--token-file``; both may stand before the subcommand instead."""
     return _server(_token_file(function))
 
-
-as_json: Final = click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 
 may_be_empty: Final = click.option(
     "--empty", "may_be_empty", is_flag=True, help="An empty input is an empty job."
@@ -171,8 +174,29 @@ def given(*names: str) -> str:
 
 @contextmanager
 def connected(address: Address) -> Iterator[Queue]:
+    """Connect; a refusal of a tube that is not there names one that is spelled like it."""
     with connect(address) as line:
-        yield Queue(line)
+        queue = Queue(line)
+        try:
+            yield queue
+        except Refused as problem:
+            missing = _NO_TUBE.search(str(problem))
+            if missing and (hint := similar_tube(queue, missing[1].encode())):
+                problem.add_note(hint)
+            raise
+
+
+_NO_TUBE: Final = re.compile(r": there is no tube (\S+)\Z")
+
+
+def similar_tube(queue: Queue, tube: bytes) -> str | None:
+    """Ask which tubes there are, and name the one that is spelled most like one that is not."""
+    with suppress(OSError, Refused):  # We may have no right to see them.
+        queue.use(b"default")  # The one in use is there as long as it is.
+        names = [name.decode(errors="replace") for name in queue.tubes()]
+        if tube.decode() not in names:
+            return did_you_mean(tube.decode(), names)
+    return None
 
 
 def show(is_json: bool, document: Mapping[str, object], line: str) -> None:

@@ -17,19 +17,13 @@ from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS
 from beanstalk_twisted.wire.tags import MAX_BATCH_BYTES as MAX_KEYED_BYTES
 from binlog_tools.client import Connection, Lost, Reply
 from binlog_tools.connections import connect
-from binlog_tools.console.output import Output, Parsed
+from binlog_tools.console.errors import fail, refused, warn
+from binlog_tools.console.groups import Parsed
+from binlog_tools.console.output import Output
 from binlog_tools.console.wording import reason, told
 from binlog_tools.logs.quantities import NS, parse_duration, parse_time
 from binlog_tools.queue.cli import options, put_tags
-from binlog_tools.queue.cli.exits import (
-    ENDING,
-    NOTHING,
-    REFUSED,
-    DeferredSignal,
-    end_if_told,
-    fail,
-    warn,
-)
+from binlog_tools.queue.cli.exits import ENDING, NOTHING, REFUSED, DeferredSignal, end_if_told
 from binlog_tools.queue.extensions import (
     MAX_BATCH_BYTES,
     Extensions,
@@ -226,7 +220,7 @@ class Putter:
             which = f"lines {first} to {self._answered_lines} of the input"
         is_big = f" of {sum(sizes):,} bytes" if reply.name == b"JOB_TOO_BIG" else ""
         were = "were" if len(sizes) > 1 else "was"
-        warn(f"{which}{is_big} {were} not put: the server says {reply}")
+        refused(f"{which}{is_big} {were} not put: the server says {reply}", REFUSED, reply.name)
 
 
 @click.command("put")

@@ -12,6 +12,7 @@ import click
 
 from beanstalk_twisted.client.addresses import Address
 from binlog_tools.client import Lost
+from binlog_tools.console.errors import fail, warn
 from binlog_tools.console.wording import reason
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import (
@@ -22,9 +23,7 @@ from binlog_tools.queue.cli.exits import (
     SIGNALLED,
     TIMED_OUT,
     DeferredSignal,
-    fail,
     signal_name,
-    warn,
 )
 from binlog_tools.queue.extensions import Extensions
 from binlog_tools.queue.server import Job, Queue, Refused, Stats

@@ -11,9 +11,11 @@ import click
 
 from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.client.commands.tags import hashed_key
-from binlog_tools.console.output import TABLE_ROWS, Column, Output, Parsed, columns
+from binlog_tools.console.errors import fail, warn
+from binlog_tools.console.groups import Parsed
+from binlog_tools.console.output import TABLE_ROWS, Column, Output, columns
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.cli.exits import NOTHING, REFUSED, fail, warn
+from binlog_tools.queue.cli.exits import NOTHING, REFUSED
 from binlog_tools.queue.extensions import Extensions, Policy, group_awaited
 from binlog_tools.queue.server import STATES, Refused, Stats
 

@@ -9,13 +9,13 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.commands.methods import Commands
+from beanstalk_twisted.client.commands.methods import AwaitedCommands, Commands
 from beanstalk_twisted.client.commands.specs import CommandSpec, Job
 from beanstalk_twisted.client.service import Client
 from tests.client.commands.scripts import scripted
 
 ALL_METHODS = {
-    name: method for name, method in vars(Commands).items()
+    name: method for name, method in {**vars(Commands), **vars(AwaitedCommands)}.items()
     if inspect.isfunction(method) and name != "send" and not name.startswith("_")
 }  # fmt: skip
 
@@ -48,7 +48,7 @@ async def test_all_commands_do_what_they_say_and_give_typed_results(client: Clie
     assert await client.peek_ready() == Job(first, b"first")
     assert await client.peek_delayed() == Job(later, b"later")
     job = await client.reserve()
-    assert job == (first, b"first") and job.id == first and job.body == b"first"
+    assert job == Job(first, b"first") and job.id == first and job.body == b"first"
     assert (await client.stats_job(job)).state == "reserved"
     await client.touch(job)
     await client.bury(job, priority=9)

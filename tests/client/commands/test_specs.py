@@ -13,7 +13,7 @@ from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands import specs
 from beanstalk_twisted.client.commands.specs import SPECS, CommandSpec, Reply, job_lines, new_job
 from beanstalk_twisted.client.commands.tags import NewJob, Tags
-from beanstalk_twisted.client.exchange import Impossible, ReplyReader
+from beanstalk_twisted.client.core.exchange import Impossible, ReplyReader
 from beanstalk_twisted.wire import extensions, grammar
 from beanstalk_twisted.wire.commands import COMMANDS
 from beanstalk_twisted.wire.dialects import GUARDED

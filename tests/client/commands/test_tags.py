@@ -265,7 +265,7 @@ def test_a_unique_put_is_not_sent_again_when_its_key_may_be_forgotten(world: Wor
     assert is_waiting(short)
     world.endpoint.is_refusing = False
     world.advance(MOST_S)
-    assert isinstance(error(short, errors.Unanswered).reason, ConnectionLost)
+    assert isinstance(error(short, errors.Unanswered).reason, errors.ServerClosed)
     assert result(long).state == "ready"
     assert world.result(client.stats()).cmd_put == 3
 

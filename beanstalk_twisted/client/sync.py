@@ -1,0 +1,507 @@
+"""The client for plain Python: each method waits for the server's answer, and gives it."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from random import random
+from select import POLLIN, POLLOUT, poll
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Final
+
+from beanstalk_twisted.client import errors
+from beanstalk_twisted.client.addresses import Address
+from beanstalk_twisted.client.commands.calls import (
+    Args,
+    Blocking,
+    Name,
+    Pipelining,
+    tube_bytes,
+)
+from beanstalk_twisted.client.commands.methods import Commands
+from beanstalk_twisted.client.commands.specs import CommandSpec
+from beanstalk_twisted.client.commands.tags import check_seconds
+from beanstalk_twisted.client.core.continuity import Continuity
+from beanstalk_twisted.client.core.dialogue import Dialogue, Pending, reservation_lost
+from beanstalk_twisted.client.held_jobs import HeldJob, Holder
+from beanstalk_twisted.client.sockets import connect
+from beanstalk_twisted.client.stats import ListedJob
+
+if TYPE_CHECKING:
+    import socket
+
+TIMEOUT_S: Final = 60.0
+"""For a connection, and for silence of the server beyond a command's own time, seconds: a disk may
+hang, a log be read first.
+"""
+
+FIRST_PAUSE_S: Final = 0.1
+LAST_PAUSE_S: Final = 5.0
+"""Between two tries to connect, seconds; it doubles from the first."""
+
+IDLE_S: Final = 0.5
+"""Seconds without a command after which a connection is looked at before it is used again: one that
+the server has closed meanwhile is replaced, and nothing is in doubt.
+"""
+
+READ_BYTES: Final = 1 << 18
+FLUSH_BYTES: Final = 1 << 16
+"""Of commands of a pipeline: so much is sent at once."""
+
+WINDOW: Final = 1024
+"""Commands of a pipeline without an answer: more wait, so that neither side piles them up."""
+
+
+class Asked(Pending):
+    """A request, and what came of it.
+
+    :ivar is_done: the result or the error is there.
+    """
+
+    __slots__ = ("_client", "_error", "_result", "is_done", "is_told")
+
+    def __init__(
+        self, client: "Client", spec: CommandSpec, args: Args, body: bytes | None
+    ) -> None:  # fmt: skip
+        super().__init__(spec, args, body)
+        self.is_done = self.is_told = False
+        self._client = client
+        self._result: Any = None
+        self._error: Exception | None = None
+
+    def succeed(self, result: Any) -> None:
+        self._result = result
+        self.is_done = True
+
+    def be_refused(self, error: Exception) -> None:
+        self._error = error
+        self.is_done = True
+
+    @property
+    def error(self) -> Exception | None:
+        """Wait for the answer, and give what is wrong with it; None if nothing is."""
+        if not self.is_done:
+            self._client._wait(self)
+        self.is_told = True
+        return self._error
+
+    @property
+    def result(self) -> Any:
+        """Wait for the answer, and give what it says.
+
+        :raise ClientError: it is an error, or none came.
+        """
+        if not self.is_done:
+            self._client._wait(self)
+        if self._error is not None:
+            self.is_told = True
+            raise self._error
+        return self._result
+
+
+class _Link:
+    """One connection: the transport of its dialogue."""
+
+    def __init__(self, connected: "socket.socket", server: str) -> None:
+        self.dialogue = Dialogue(self, server)
+        self.dialogue.is_open = True
+        self.used_s = time.monotonic()
+        self._socket = connected
+        self._socket.setblocking(False)
+        self._unsent: list[bytes] = []
+        self._unsent_bytes = 0
+        self._again: tuple[type[OSError], ...] = (BlockingIOError, InterruptedError)
+        self._is_tls = hasattr(connected, "pending")
+        if self._is_tls:
+            from ssl import SSLWantReadError, SSLWantWriteError
+
+            self._again += (SSLWantReadError, SSLWantWriteError)
+        self._poll = poll()
+        self._poll.register(connected, POLLIN)
+
+    # What the dialogue calls.
+
+    def write(self, data: bytes, is_alone: bool) -> None:
+        self._unsent.append(data)
+        self._unsent_bytes += len(data)
+        self.dialogue.is_full = self._unsent_bytes >= FLUSH_BYTES
+
+    def begin_to_wait(self) -> None: ...
+
+    def cut(self) -> None:
+        """It is closed when its end is noted."""
+
+    # What the client calls; all raise OSError.
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._socket.close()
+
+    def is_over(self) -> bool:
+        """Whether the server has closed it, or said what nobody has asked for."""
+        try:
+            if self._is_tls:
+                return self._socket.recv(1) is not None
+            return bool(self._poll.poll(0))
+        except self._again:
+            return False
+        except OSError:
+            return True
+
+    def flush(self, patience_s: float) -> None:
+        """Send what is to be sent.  What comes meanwhile is read: the server may wait for that."""
+        while self._unsent:
+            data = self._unsent[0] if len(self._unsent) == 1 else b"".join(self._unsent)
+            self._unsent.clear()
+            self._unsent_bytes = 0
+            sent = self._send(data)
+            view = memoryview(data)[sent:]
+            while view:
+                ready = self._wait(POLLIN | POLLOUT, patience_s)
+                if ready & ~POLLOUT:
+                    self._read()
+                view = view[self._send(view) :]
+            self.dialogue.is_full = False
+            self.dialogue.pump()
+
+    def _send(self, data: bytes | memoryview) -> int:
+        try:
+            return self._socket.send(data)
+        except self._again:
+            return 0
+
+    def hear(self, patience_s: float | None) -> None:
+        """Wait until something comes, and take it.
+
+        :param patience_s: how long; None for ever.
+        :raise ServerSilent: nothing came.
+        """
+        if self._is_tls and self._read():
+            return
+        self._wait(POLLIN, patience_s)
+        self._read()
+
+    def _read(self) -> bool:
+        try:
+            data = self._socket.recv(READ_BYTES)
+        except self._again:
+            return False
+        if not data:
+            raise OSError(0, "the server has closed the connection")
+        self.dialogue.receive(data)
+        return True
+
+    def _wait(self, events: int, patience_s: float | None) -> int:
+        if events != POLLIN:
+            self._poll.modify(self._socket, events)
+        try:
+            ready = self._poll.poll(None if patience_s is None else patience_s * 1000)
+        finally:
+            if events != POLLIN:
+                self._poll.modify(self._socket, POLLIN)
+        if not ready:
+            unanswered = self.dialogue.exchange.unanswered
+            what = f"no answer to {unanswered[0].spec.name}" if unanswered else "nothing is taken"
+            raise errors.ServerSilent(f"{what} in {patience_s:g} s; the connection was cut")
+        return ready[0][1]
+
+
+class Client(Commands, Blocking):
+    """A client that connects when it is first used, or entered as a context manager, and again when
+    its connection was lost: tubes and modes are restored, and what may be sent again is.  What may
+    not fails with `Unanswered`, or `NotCarriedOut`.
+
+    Threads may share one: their commands are sent one after the other, so a `reserve` that waits
+    makes others wait.  Give each thread that reserves a client of its own.
+    """
+
+    def __init__(
+        self, address: str | Address = "127.0.0.1:11300", *, token: str | None = None,
+        timeout_s: float = TIMEOUT_S, retry_s: float = 0.0,
+    ) -> None:  # fmt: skip
+        """:param address: as of `client.addresses`: ``HOST:PORT``, ``tls://TOKEN@HOST?ca=FILE``,
+            ``unix:PATH``, or ``beanstalk://A,B`` for one queue on several hosts.
+        :param token: shown on each connection before anything else; None for that of the address.
+        :param timeout_s: how long a connection may take, and the server be silent beyond what a
+            command allows it, seconds.
+        :param retry_s: for how long a connection is tried for again when there is none, seconds.
+        :raise ValueError: there is no such address, time or token.
+        """
+        check_seconds("timeout_s", timeout_s, is_zero_allowed=False)
+        check_seconds("retry_s", retry_s)
+        self.address = Address.parse(address) if isinstance(address, str) else address
+        self.timeout_s = timeout_s
+        self.retry_s = retry_s
+        token = self.address.token if token is None else token
+        self._continuity = Continuity(time.monotonic, token)
+        self._link: _Link | None = None
+        self._lock = RLock()
+        self._holder = Holder(self)
+
+    def __enter__(self) -> "Client":
+        self.connect()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def connect(self) -> None:
+        """Connect now; otherwise the first command does.
+
+        :raise NoHost: no host has answered.
+        :raise TlsFailed: TLS has failed, or a certificate is not trusted.
+        :raise Unauthorized: the token is nobody's.
+        """
+        with self._lock:
+            self._continuity.is_stopped = False
+            if self._link is None:
+                self._connect()
+
+    def close(self) -> None:
+        """Hang up; jobs that are reserved are ready again.  Later commands fail."""
+        with self._lock:
+            self._continuity.is_stopped = True
+            self._holder.stop()
+            if self._link is not None:
+                self._end(errors.Closed("the client was closed"), is_over=True)
+
+    def send(
+        self, spec: CommandSpec, args: Args = (), body: bytes | None = None,
+        tube: bytes | None = None, reserved_on: object = None,
+    ) -> Any:  # fmt: skip
+        with self._lock:
+            return self._begin(spec, args, body, tube, reserved_on).result
+
+    def quit(self) -> None:
+        """Part when all that was asked before is answered; later commands fail."""
+        with self._lock:
+            if self._link is not None:
+                super().quit()
+            self.close()
+
+    def each_job(self, tube: Name, state: str = "all") -> Iterator[ListedJob]:
+        """Describe all jobs of a tube, page by page."""
+        cursor: str | None = None
+        while True:
+            page = self.list_jobs(tube, state, cursor=cursor)
+            yield from page.jobs
+            if page.cursor is None:
+                return
+            cursor = page.cursor
+
+    def watch_only(self, *tubes: Name) -> None:
+        """Let later reserves take from these tubes alone."""
+        wanted = {tube_bytes(tube): tube for tube in tubes}
+        with self._lock:
+            watched = set(self._watched())
+            for tube in wanted.keys() - watched:
+                self.watch(tube)
+            for tube in watched - wanted.keys():
+                self.ignore(tube)
+
+    def _watched(self) -> Iterator[bytes]:
+        link = self._link
+        tubes = self._continuity.tubes if link is None else link.dialogue.exchange.tubes
+        return iter(tubes.watched)
+
+    @contextmanager
+    def pipeline(self) -> Iterator["Pipeline"]:
+        """Send many commands without waiting for each; the end of the block waits for all.
+
+        :raise ClientError: at the end: of the first that has failed and was not asked for.
+        """
+        made = Pipeline(self)
+        try:
+            yield made
+        except BaseException:
+            with suppress(errors.ClientError):
+                made.wait()
+            raise
+        made.wait()
+
+    def jobs(
+        self, *tubes: Name, timeout: float | None = None, delay: int = 60, attempts: int = 10
+    ) -> Iterator[HeldJob]:
+        """Give job after job of these tubes, or of those watched.  ``with job:`` does with it what
+        has to be done: it is deleted at the end of the block.  If that raises an exception, it is
+        released; and it is touched as long as the block runs.
+
+        :param timeout: ends when nothing has come for so many seconds; None waits for ever.
+        :param delay: of a job that is released, seconds.
+        :param attempts: a job that was reserved so often is buried instead.
+        """
+        if tubes:
+            self.watch_only(*tubes)
+        return self._holder.jobs(timeout, delay, attempts)
+
+    # Connections.
+
+    def _begin(
+        self, spec: CommandSpec, args: Args, body: bytes | None, tube: bytes | None,
+        reserved_on: object,
+    ) -> Asked:  # fmt: skip
+        link = self._link
+        if link is not None:
+            now_s = time.monotonic()
+            is_idle = now_s - link.used_s > IDLE_S and not link.dialogue.exchange.unanswered
+            link.used_s = now_s
+            if is_idle and link.is_over():
+                self._end(errors.ServerClosed("the server has closed the connection"))
+                link = None
+        if reserved_on is not None and reserved_on is not link:
+            raise reservation_lost(spec, args)
+        request = Asked(self, spec, args, body)
+        self._continuity.send(request, None if link is None else link.dialogue, tube, reserved_on)
+        return request
+
+    def _wait(self, request: Asked) -> None:
+        with self._lock:
+            ends_s, lost = time.monotonic() + self.retry_s, 0
+            while not request.is_done:
+                if self._link is not None:
+                    self._carry(self._link)
+                    continue
+                # One command may lose two connections, more only as long as is allowed.
+                self._connect_for_waiting(may_try=lost < 2 or time.monotonic() < ends_s)
+                lost += 1
+
+    def _connect_for_waiting(self, *, may_try: bool = True) -> None:
+        """Connect, and send what waits for that, or fail it."""
+        try:
+            if not may_try:
+                again = errors.ServerClosed("the server has closed the connection, and again")
+                raise errors.NoHost({str(self.address): again})
+            self._connect()
+        except errors.ClientError as problem:
+            why = problem
+            self._continuity.fail_waiting(lambda each: _of(why, each))
+
+    def _carry(self, link: _Link, *, waits: bool = True) -> None:
+        """Send what is to be sent, and take what comes next."""
+        dialogue = link.dialogue
+        try:
+            link.flush(self.timeout_s)
+            if waits and dialogue.exchange.unanswered and not dialogue.is_cut:
+                link.hear(dialogue.exchange.patience_s(self.timeout_s))
+            if dialogue.is_cut:
+                self._end(dialogue.reason or errors.Closed("cut"))
+        except errors.ServerSilent as silent:
+            self._end(silent)
+        except OSError as problem:
+            self._end(self._why(problem))
+        except BaseException:
+            # Whoever interrupts us may have left half a command there, or a job on its way.
+            self._end(errors.Closed("the wait for an answer was interrupted"))
+            raise
+
+    def _why(self, problem: OSError) -> Exception:
+        if self.address.tls is not None:
+            import ssl
+
+            from beanstalk_twisted.client.ssl_contexts import of_error
+
+            # With TLS 1.3 a server says what it thinks of our certificate only here.
+            if isinstance(problem, ssl.SSLError) and not isinstance(problem, ssl.SSLEOFError):
+                return errors.TlsFailed(str(self.address), of_error(problem, self.address.tls))
+        return errors.ServerClosed(problem.strerror or str(problem))
+
+    def _end(self, reason: BaseException, *, is_over: bool = False) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+            ended = link.dialogue.end(reason)
+            self._continuity.end(ended)
+        if is_over:
+            self._continuity.fail_waiting(lambda each: each.lose(reason))
+
+    def _connect(self) -> None:
+        if self._continuity.is_stopped:
+            raise errors.Closed("the client was closed")
+        ends_s, pause_s = time.monotonic() + self.retry_s, FIRST_PAUSE_S
+        while True:
+            try:
+                return self._connect_once()
+            except (errors.NoHost, errors.TlsFailed) as why:
+                lasts = isinstance(why, errors.TlsFailed) and not why.fault.may_pass
+                if lasts or time.monotonic() + pause_s > ends_s:
+                    raise
+            time.sleep(pause_s * (1 + random()) / 2)  # noqa: S311 - of no secret.
+            pause_s = min(2 * pause_s, LAST_PAUSE_S)
+
+    def _connect_once(self) -> None:
+        """:raise ClientError: there is no server, or it does not take us."""
+        link = _Link(connect(self.address, self.timeout_s), str(self.address))
+        outcome: list[Exception | None] = []
+        self._continuity.greet(link.dialogue, lambda: outcome.append(None), outcome.append)
+        try:
+            while not outcome:
+                link.flush(self.timeout_s)
+                link.hear(self.timeout_s)
+                if link.dialogue.is_cut:
+                    outcome.append(link.dialogue.reason)
+        except errors.ServerSilent as silent:
+            outcome.append(silent)
+        except OSError as problem:
+            outcome.append(self._why(problem))
+        except BaseException:
+            link.close()
+            raise
+        why = outcome[0]
+        if why is None:
+            self._link = link
+            self._continuity.begin(link.dialogue)
+            return
+        link.close()
+        if isinstance(why, errors.ErrorReply | errors.NotAnnounced | errors.TlsFailed):
+            raise why
+        hint = "" if self.address.tls is not None or not self.address.port else (
+            "; if it speaks TLS, write tls://HOST:PORT"
+        )  # fmt: skip
+        if isinstance(why, errors.ServerClosed):
+            why = errors.ServerClosed(f"{why}, or is none of this protocol{hint}")
+        raise errors.NoHost({str(self.address): why})
+
+
+def _of(why: errors.ClientError, request: Pending) -> Exception | None:
+    """Give the error of a command that was not sent, since there is no connection."""
+    if isinstance(why, errors.NoHost | errors.TlsFailed):
+        return why.of(request.spec.name, request.job_id)
+    if isinstance(why, errors.Unauthorized):
+        return errors.Unauthorized(why.command, why.job_id, why.tube)
+    return request.lose(why)
+
+
+class Pipeline(Commands, Pipelining):
+    """Its methods give an `Answer` each."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._asked: list[Asked] = []
+
+    def send(
+        self, spec: CommandSpec, args: Args = (), body: bytes | None = None,
+        tube: bytes | None = None, reserved_on: object = None,
+    ) -> Asked:  # fmt: skip
+        client = self._client
+        with client._lock:
+            request = client._begin(spec, args, body, tube, reserved_on)
+            self._asked.append(request)
+            if client._link is None and not request.is_done:
+                client._connect_for_waiting()
+            while (link := client._link) is not None:
+                is_over_window = len(link.dialogue.exchange.unanswered) > WINDOW
+                if not is_over_window and not link.dialogue.is_full:
+                    break
+                client._carry(link, waits=is_over_window)
+        if len(self._asked) >= WINDOW:
+            self._asked = [each for each in self._asked if not each.is_done or each._error]
+        return request
+
+    def wait(self) -> None:
+        """Wait for all answers.  :raise ClientError: of the first that nobody has asked for."""
+        for each in self._asked:
+            if not each.is_done:
+                self._client._wait(each)
+        failed = [each for each in self._asked if each._error is not None and not each.is_told]
+        self._asked.clear()
+        if failed:
+            raise failed[0]._error or AssertionError

@@ -1,0 +1,1 @@
+"""The same conversations over every transport of the client."""
