@@ -29,8 +29,9 @@ pytestmark = pytest.mark.exhaustive
 def test_a_log_is_archived_restored_and_made_a_table(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    from binlog_tools.spark.cli.main import cli
     from binlog_tools.spark.storing.opening import open_stored
+
+    from binlog_tools.spark.cli.main import cli
 
     emulator: Emulator = request.getfixturevalue(kind)
     place = emulator.url(os.urandom(8).hex())
@@ -46,7 +47,7 @@ def test_a_log_is_archived_restored_and_made_a_table(
     server.stop()
     written(tmp_path / "log", files_of(directory.after_kill()))
     (store,) = open_store(log).folders()
-    assert len(open_store(log).entries(store)) > 3
+    assert len(open_store(log).listing(store).entries) > 3
     done = run("restore", log, tmp_path / "log", "-o", tmp_path / "new")
     assert done.exit_code == 0, done.stderr
     assert [job.job_id for job in load(open_source(str(tmp_path / "new"))).jobs()] == [40]
