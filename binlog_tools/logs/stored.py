@@ -9,6 +9,7 @@ from beanstalk_twisted.binlog.records.jobs import KEY, WITHHELD_NS, JobImage, Ki
 from beanstalk_twisted.binlog.records.others import (
     JOB_KINDS,
     OTHERS,
+    Pause,
     RememberedKey,
     TubePolicy,
 )
@@ -123,23 +124,27 @@ def loaded_jobs(survey: Survey, now_ns: int) -> Iterator[StoredJob]:
         yield StoredJob.of(found.image, tubes[found.image.tube_id])
 
 
-def loaded_pauses(survey: Survey, now_ns: int) -> Iterator[StoredPause]:
-    replay = Replay(survey)
-    for pause in replay.pauses(now_ns):
-        yield StoredPause(replay.small.tubes[pause.tube_id], pause.seconds, pause.until_ns)
+def stored_pauses(pauses: Iterable[Pause], tubes: Mapping[int, bytes]) -> list[StoredPause]:
+    """Those of tubes that have a name; so it is with keys and policies."""
+    return [
+        StoredPause(tubes[each.tube_id], each.seconds, each.until_ns)
+        for each in pauses
+        if each.tube_id in tubes
+    ]
 
 
-def loaded_keys(survey: Survey, now_ns: int) -> Iterator[StoredKey]:
-    replay = Replay(survey)
-    for record, _ in replay.keys(now_ns):
-        yield StoredKey.of(record, replay.small.tubes[record.tube_id])
+def stored_keys(keys: Iterable[RememberedKey], tubes: Mapping[int, bytes]) -> list[StoredKey]:
+    return [StoredKey.of(each, tubes[each.tube_id]) for each in keys if each.tube_id in tubes]
 
 
-def loaded_policies(survey: Survey) -> Iterator[StoredPolicy]:
-    tubes = survey.small.tubes
-    for tube_id, record in survey.small.policies().items():
-        if tube_id in tubes:
-            yield StoredPolicy(tubes[tube_id], record.rules)
+def stored_policies(
+    policies: Mapping[int, TubePolicy], tubes: Mapping[int, bytes]
+) -> list[StoredPolicy]:
+    return [
+        StoredPolicy(tubes[tube_id], each.rules)
+        for tube_id, each in policies.items()
+        if tube_id in tubes
+    ]
 
 
 TYPE_NAMES: Final[Mapping[int, str]] = {
