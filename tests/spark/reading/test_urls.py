@@ -295,12 +295,12 @@ def test_a_store_that_cannot_be_read_is_told_with_its_url(files: Files, remote: 
     tasks = reader.partitions()
 
     def denied(operation: str, name: str) -> None:
-        raise OSError(errno.EIO, "AWS Error ACCESS_DENIED", f"{store.url}/{name}")
+        raise OSError(errno.EIO, "AWS Error ACCESS_DENIED", f"{store.path}/{name}")
 
     store.fault = denied
-    with pytest.raises(SourceError, match=rf"BINLOG_UNREADABLE\] {store.url}.*ACCESS_DENIED"):
+    with pytest.raises(SourceError, match=rf"BINLOG_UNREADABLE\] {store.path}.*ACCESS_DENIED"):
         list(reader.read(tasks[0]))
-    with pytest.raises(SourceError, match=rf"BINLOG_UNREADABLE\] {store.url}.*ACCESS_DENIED"):
+    with pytest.raises(SourceError, match=rf"BINLOG_UNREADABLE\] {store.path}.*ACCESS_DENIED"):
         reader.partitions()
 
 
