@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from binlog_tools.queue.cli.lines import JOB_KEYS
+from binlog_tools.queue.cli.transfers import JOB_KEYS
 from binlog_tools.queue.cli.tubes import CONNECTION_KEYS
 from tests.sampling import one_in
 from tests.script_server import Listener, answer
