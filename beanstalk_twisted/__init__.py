@@ -4,14 +4,17 @@ This package imports no other one before it is asked for a name, so that readers
 Spark executors) can import `beanstalk_twisted.binlog` on machines that have no Twisted.
 """
 
-from typing import TYPE_CHECKING
-
-from beanstalk_twisted.exports import lazily
-
+# Each console script imports this package before it can answer signals, so even `typing` waits.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from beanstalk_twisted.client.pool.pool import Pool as Pool
     from beanstalk_twisted.client.service import Client as Client
 else:
-    __getattr__ = lazily(__name__, {"client.service": "Client", "client.pool.pool": "Pool"})
+
+    def __getattr__(name: str) -> object:
+        from beanstalk_twisted.exports import lazily
+
+        return lazily(__name__, {"client.service": "Client", "client.pool.pool": "Pool"})(name)
+
 
 __version__ = "0.1.0"

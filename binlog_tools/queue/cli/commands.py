@@ -5,7 +5,6 @@ from typing import Any, ClassVar, Final
 
 import click
 
-from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.programs import INTERRUPTS
 from beanstalk_twisted.version import VERSION
@@ -65,24 +64,31 @@ class Commands(LateGroup):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except Refused as problem:
-            hint = "; ".join(getattr(problem, "__notes__", ())) or None
-            fail(REFUSED, str(problem), hint=hint, code=text_of(problem.reply))
-        except Broken as problem:
-            fail(REFUSED, str(problem))
-        except Missing as problem:
-            what, _, instead = str(problem).partition("; ")
-            fail(MISSING, what, hint=instead)
-        except errors.ErrorReply as problem:
-            hint = "; ".join(getattr(problem, "__notes__", ())) or None
-            fail(REFUSED, str(problem), hint=hint, code=text_of(problem.word))
-        except errors.NotAnnounced as problem:
-            fail(MISSING, str(problem))
-        except errors.ClientError as problem:
-            fail(REFUSED, str(problem), code=NO_SERVER)
-        except OSError as problem:
-            code = NO_SERVER if isinstance(problem, Lost) else None
-            fail(REFUSED, why(problem), place_of(problem), code=code)
+        except Exception as problem:
+            _fail(problem)
+            raise
+
+
+def _fail(problem: Exception) -> None:
+    """Report what a server or the system has refused, and end the command; return for a fault."""
+    # It takes its time to import.
+    from beanstalk_twisted.client import errors
+
+    notes = "; ".join(getattr(problem, "__notes__", ())) or None
+    if isinstance(problem, Refused):
+        fail(REFUSED, str(problem), hint=notes, code=text_of(problem.reply))
+    if isinstance(problem, errors.ErrorReply):
+        fail(REFUSED, str(problem), hint=notes, code=text_of(problem.word))
+    if isinstance(problem, Missing | errors.NotAnnounced):
+        what, _, instead = str(problem).partition("; ")
+        fail(MISSING, what, hint=instead or None)
+    if isinstance(problem, Broken):
+        fail(REFUSED, str(problem))
+    if isinstance(problem, errors.ClientError):
+        fail(REFUSED, str(problem), code=NO_SERVER)
+    if isinstance(problem, OSError):
+        code = NO_SERVER if isinstance(problem, Lost) else None
+        fail(REFUSED, why(problem), place_of(problem), code=code)
 
 
 @click.group(PROGRAM, cls=Commands, context_settings=CONTEXT)

@@ -1,7 +1,7 @@
 """``beanstalk list``, ``export`` and ``import``; what they do is imported when it is called."""
 
 import re
-from typing import BinaryIO, Final
+from typing import BinaryIO
 
 import click
 
@@ -9,9 +9,6 @@ from beanstalk_twisted.client.addresses import Address
 from binlog_tools.console.groups import Parsed
 from binlog_tools.logs.quantities import parse_size
 from binlog_tools.queue.cli import options
-
-STATES: Final = ("ready", "reserved", "delayed", "buried")
-LISTED: Final[tuple[str, ...]] = ("all", *STATES)
 
 
 def _pattern(text: str) -> re.Pattern[bytes]:
@@ -26,7 +23,8 @@ def _pattern(text: str) -> re.Pattern[bytes]:
 @click.argument("tube", type=options.TUBE, default=b"default")
 @options.server
 @click.option(
-    "--state", "states", type=click.Choice(LISTED), multiple=True, show_default=LISTED[0],
+    "--state", "states", type=click.Choice(options.LISTED), multiple=True,
+    show_default=options.LISTED[0],
     help="Only the jobs in this state; may be repeated.",
 )  # fmt: skip
 @click.option("-n", "--limit", type=click.IntRange(1), help="Show at most N jobs.", metavar="N")
@@ -64,7 +62,7 @@ def list_jobs(
 @options.tube
 @options.server
 @click.option(
-    "--state", "states", type=click.Choice(STATES), multiple=True,
+    "--state", "states", type=click.Choice(options.LISTED[1:]), multiple=True,
     help="Only the jobs in this state; may be repeated.",
 )  # fmt: skip
 @click.option(

@@ -35,6 +35,10 @@ DEFAULT_PRIORITY: Final = 1 << 16
 DEFAULT_TTR_S: Final = 60
 
 
+LISTED: Final[tuple[str, ...]] = ("all", "ready", "reserved", "delayed", "buried")
+"""The states that jobs are listed by."""
+
+
 class _JobNumber(click.IntRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:

@@ -36,7 +36,6 @@ from binlog_tools.queue.cli.exits import (
     DeferredSignal,
     end_if_told,
 )
-from binlog_tools.queue.cli.lines import LISTED, STATES
 from binlog_tools.queue.cli.tubes import table
 from binlog_tools.queue.exporting import (
     awaits,
@@ -74,9 +73,9 @@ def list_tube(
 ) -> None:  # fmt: skip
     """Do what ``beanstalk list`` says."""
     name, found = tube.decode(), 0
-    chosen: tuple[str, ...] = LISTED[:1]
-    if states and LISTED[0] not in states:
-        chosen = tuple(state for state in LISTED if state in states)
+    chosen: tuple[str, ...] = options.LISTED[:1]
+    if states and options.LISTED[0] not in states:
+        chosen = tuple(state for state in options.LISTED if state in states)
 
     def jobs() -> Iterator[tuple[ListedJob, bytes]]:
         nonlocal found
@@ -92,7 +91,7 @@ def list_tube(
                     return
 
     with options.client(address) as client:
-        shown = chosen[0] if chosen[0] in ("delayed", "buried") else STATES[0]
+        shown = chosen[0] if chosen[0] in ("delayed", "buried") else "ready"
         peek = f"`beanstalk peek --tube {name} --state {shown}`"
         _need_list(client, f"{peek} shows the first job of a state")
         if is_json:
@@ -102,7 +101,7 @@ def list_tube(
         else:
             _show(jobs(), has_bodies)
     if not found:
-        which = "" if chosen == LISTED[:1] else f"{' or '.join(chosen)} "
+        which = "" if chosen == options.LISTED[:1] else f"{' or '.join(chosen)} "
         fail(NOTHING, f"{name} has no {which}job{' with that in its body' if pattern else ''}")
 
 
@@ -128,7 +127,7 @@ def _row(job: ListedJob, body: bytes, has_body: bool) -> list[object]:
 def export_tube(tube: bytes, address: Address, states: tuple[str, ...], target: str | None) -> None:
     """Do what ``beanstalk export`` says."""
     name = tube.decode()
-    chosen = [state for state in STATES if state in states] or list(STATES)
+    chosen = [state for state in options.LISTED[1:] if state in states] or list(options.LISTED[1:])
     found = 0
     with options.client(address) as client:
         total = _count(client, tube, chosen)

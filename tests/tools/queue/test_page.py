@@ -17,7 +17,7 @@ from binlog_tools.queue import moving as direct_moving
 from binlog_tools.queue.cli import commands, exits
 from binlog_tools.queue.cli import reserve as execution
 from binlog_tools.queue.cli import reserve as wait
-from binlog_tools.queue.cli.lines import LISTED
+from binlog_tools.queue.cli.options import LISTED
 from binlog_tools.queue.moving import BATCH_JOBS
 from binlog_tools.queue.server import MARK_TUBE
 from tests.test_docs import blocks, names_in, section, table
