@@ -225,7 +225,7 @@ def _replicated(
     from beanstalk_twisted.daemon.replicated import ReplicatedService
     from beanstalk_twisted.daemon.replicated_ending import Term
     from beanstalk_twisted.daemon.replicated_state import OPEN_S
-    from beanstalk_twisted.replication.roster import Identity
+    from beanstalk_twisted.replication.membership import Identity
     from beanstalk_twisted.replication.stream.addresses import stream_at
 
     def build_term() -> Term:

@@ -1,14 +1,13 @@
 """The command ``beanstalk-work``: a worker as a process."""
 
 import asyncio
-import importlib
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC
 from inspect import iscoroutinefunction
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import click
 from twisted.application.service import Service
@@ -29,8 +28,11 @@ from beanstalk_twisted.client.endpoints import SERVER_LOG
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.printable import escape, shorten
 from beanstalk_twisted.programs import outlive_readers
+from beanstalk_twisted.tasks.app import App
+from beanstalk_twisted.tasks.running import AppWorker, schedules_of
 from beanstalk_twisted.version import VERSION
 from beanstalk_twisted.worker import policy, service, settings
+from beanstalk_twisted.worker.loading import load
 from beanstalk_twisted.worker.policy import Bury, Delete
 from beanstalk_twisted.worker.process import STUCK, Signals, Watchdog, close_in_children
 from beanstalk_twisted.worker.serialisers import Bytes, Json, Serialiser
@@ -60,53 +62,30 @@ commands that were cancelled may take 6.
 """
 
 
-class Doing(NamedTuple):
-    """:ivar stuck_s: how long it may take to end when it was cancelled."""
-
-    doer: Callable[..., Any]
-    in_threads: bool
-    is_coroutine: bool
-    stuck_s: float = STUCK_S
+def is_async(function: Any) -> bool:
+    call = getattr(function, "__call__", None)  # noqa: B004
+    return iscoroutinefunction(function) or iscoroutinefunction(call)
 
 
-def doing(name: str | None, command: str | None, in_reactor: bool) -> Doing:
-    """:raise ValueError: it is not one function or command."""
-    if (name is None) == (command is None):
-        raise ValueError("name a function, MODULE:FUNCTION, or a --shell command")
-    if command is not None:
-        shell = Shell(command)
-        return Doing(shell, True, False, shell.ends_within_s + STUCK_S)
-    assert name is not None
-    function = load(name)
-    is_async = iscoroutinefunction(function) or iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004
-    )
-    return Doing(function, not in_reactor and not is_async, is_async)
+OF_TASKS: Final = {
+    "is_json": "--json", "in_reactor": "--in-reactor", "attempts": "--attempts",
+    "first_delay": "--first-delay", "exhausted": "--exhausted", "limit_s": "--limit",
+    "no_touch": "--no-touch",
+}  # fmt: skip
+"""Options of the command that each task of an app has for itself."""
 
 
-def load(name: str) -> Callable[..., Any]:
-    """Import a function; modules are looked for in the current directory too.
+def is_given(option: str) -> bool:
+    """Return True if an option stands on the command line."""
+    source = click.get_current_context().get_parameter_source(option)
+    return source is click.core.ParameterSource.COMMANDLINE
 
-    :param name: ``package.module:function``, or ``module:object.method``.
-    :raise ValueError: there is none.
-    """
-    module_name, colon, path = name.partition(":")
-    if not colon or not module_name or not path:
-        raise ValueError(f"{name!r} is not MODULE:FUNCTION")
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    try:
-        found: Any = importlib.import_module(module_name)
-    except ModuleNotFoundError as problem:
-        raise ValueError(f"{name}: {problem}") from None
-    for part in path.split("."):
-        if not hasattr(found, part):
-            raise ValueError(f"{name}: there is no {part!r} in {module_name}")
-        found = getattr(found, part)
-    if not callable(found):
-        raise ValueError(f"{name} cannot be called")
-    function: Callable[..., Any] = found
-    return function
+
+def watched_s(app: App[Any]) -> float | None:
+    """Give how long a task may block the reactor, seconds; None for ever."""
+    limits = [task.options.limit for task in app.tasks.values() if task.is_coroutine]
+    bounds = [limit for limit in limits if limit is not None]
+    return max(bounds) + STUCK_S if bounds and len(bounds) == len(limits) else None
 
 
 def weighed(tubes: Sequence[str]) -> tuple[list[str], dict[settings.Tube, int]]:
@@ -121,12 +100,21 @@ def weighed(tubes: Sequence[str]) -> tuple[list[str], dict[settings.Tube, int]]:
     return [name for name, _, _ in parts], {name: int(w) for name, equals, w in parts if equals}
 
 
-def show_runs(path: str, count: int) -> None:
-    """:raise click.UsageError: the file, or what is in it, is wrong."""
-    try:
-        from beanstalk_twisted.worker.recurring import read_schedules
+def show_runs(path: str | None, name: str | None, count: int) -> None:
+    """Print when the jobs of a file, or the tasks of an app, are due.
 
-        schedules = read_schedules(path)
+    :raise click.UsageError: the file, the app, or what is in it, is wrong.
+    """
+    try:
+        app = None if name is None else load(name)
+        if (app is None) == (path is None) or not isinstance(app, App | None):
+            raise ValueError("--preview is for an app, or for --recurring alone")
+        if app is not None:
+            schedules = schedules_of(app)
+        else:
+            from beanstalk_twisted.worker.recurring import read_schedules
+
+            schedules = read_schedules(str(path))
     except (ImportError, ValueError) as problem:
         raise click.UsageError(str(problem)) from None
     now_s = time.time()
@@ -156,7 +144,7 @@ def choose_reactor(wanted: str, is_coroutine: bool) -> None:
     PROGRAM, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
 @click.version_option(VERSION, prog_name=PROGRAM)
-@click.argument("function", metavar="[MODULE:FUNCTION]", required=False)
+@click.argument("function", metavar="[MODULE:APP]", required=False)
 @click.option("--shell", "command", metavar="CMD", help="Run this; the body is its input.")
 @click.option(
     "--tube", "tubes", multiple=True, metavar="NAME[=WEIGHT]",
@@ -199,8 +187,9 @@ def choose_reactor(wanted: str, is_coroutine: bool) -> None:
     help="Attempts at a job.",
 )  # fmt: skip
 @click.option(
-    "--first-delay", type=click.FloatRange(0, policy.MOST_DELAY_S), default=policy.FIRST_DELAY_S,
-    show_default=True, metavar="S", help="Seconds before the second attempt; then 3 times as many.",
+    "--first-delay", type=click.FloatRange(0, policy.MOST_DELAY_S), metavar="S",
+    help="Seconds before the second attempt; then 3 times as many.  Without it 1, or whatever the "
+    "tube's policy 'backoff' says.",
 )  # fmt: skip
 @click.option(
     "--exhausted", type=click.Choice(["bury", "delete"]), default="bury", show_default=True,
@@ -224,14 +213,16 @@ def cli(
     function: str | None, command: str | None, tubes: tuple[str, ...], mode: str,
     recurring_path: str | None, preview: int | None, server: str, token_file: str | None,
     concurrency: int, is_json: bool, in_reactor: bool,
-    attempts: int, first_delay: float, exhausted: str, limit_s: float | None, no_touch: bool,
+    attempts: int, first_delay: float | None, exhausted: str, limit_s: float | None, no_touch: bool,
     finish_s: float, reactor_name: str, verbose: int,
 ) -> None:  # fmt: skip
-    """Take jobs from tubes of a beanstalkd and do them, until SIGTERM or SIGINT.
+    """Run the tasks of an app, or take jobs from tubes of a beanstalkd and do them otherwise, until
+    SIGTERM or SIGINT.
 
-    FUNCTION is given an attempt: attempt.body, .value, .id, .number, .time_left_s() and more.  When
-    it returns, the job is deleted; when it raises, the job is tried again later, and buried in the
-    end.  A coroutine runs in the reactor, any other function in a thread; a coroutine may await
+    APP is an App of beanstalk_twisted.tasks, whose tasks say their tubes, retries and limits.  It
+    may also be a function, which is given an attempt: attempt.body, .value, .id, .number and more.
+    When it returns, the job is deleted; when it raises, the job is tried again later, and buried in
+    the end.  A coroutine runs in the reactor, any other function in a thread; a coroutine may await
     what is asyncio's, and Deferreds.  Modules are looked for in the current directory too.
 
     Recurring jobs need a server with unique keys, weights and modes one that has these.
@@ -247,6 +238,7 @@ def cli(
 
     \b
     Examples:
+      beanstalk-work -n 8 'service:app'
       beanstalk-work --tube mail 'jobs:send'
       beanstalk-work --tube mail=3 --tube news --mode weighted 'jobs:send'
       beanstalk-work --recurring jobs.toml
@@ -256,9 +248,7 @@ def cli(
     told.listen()
     outlive_readers()
     if preview is not None:
-        if recurring_path is None or function is not None or command is not None:
-            raise click.UsageError("--preview is for --recurring alone")
-        show_runs(recurring_path, preview)
+        show_runs(recurring_path, function, preview)
         return
     if command is not None and is_json:
         raise click.UsageError("--json is for a function; a --shell command gets the body as it is")
@@ -266,28 +256,51 @@ def cli(
     retry = policy.Retry(
         attempts, first_delay, exhausted=Bury() if exhausted == "bury" else Delete()
     )
-    works = recurring_path is None or function is not None or command is not None
-    worker: service.Worker[Any] | None = None
+    worker: service.Worker[Any] | AppWorker | None = None
     process = Process(verbose, finish_s)
     try:
         if reactor_name == "asyncio":
             choose_reactor(reactor_name, True)
-        what = doing(function, command, in_reactor) if works else None
+        if function is not None and command is not None:
+            raise ValueError("name an app or a function, or a --shell command, not both")
+        found = None if function is None else load(function)
+        if found is None and command is None and recurring_path is None:
+            raise ValueError("name an app or a function, MODULE:NAME, or a --shell command")
         token = token_of(token_file, os.environ)
-        if reactor_name == "auto":
-            choose_reactor(reactor_name, what is not None and what.is_coroutine)
-        if what is not None:
+        if isinstance(found, App):
+            wrong = [text for name, text in OF_TASKS.items() if is_given(name)]
+            if wrong:
+                raise ValueError(f"{wrong[0]} is for a function; @app.task(…) says it for a task")
+            coroutines = [task for task in found.tasks.values() if task.is_coroutine]
+            if reactor_name == "auto":
+                choose_reactor(reactor_name, bool(coroutines))
+            process.watchdog.most_s = watched_s(found)
+            names, weights = weighed(tubes)
+            worker = AppWorker(
+                found, tubes=names, weights=weights, mode=mode, concurrency=concurrency,
+                servers=[server] if is_given("server") else [], processes=function,
+                hooks=[process.watchdog], all_stuck=process.all_stuck, finish_s=finish_s,
+                token=token,
+            )  # fmt: skip
+        elif found is not None or command is not None:
+            handler = found if command is None else Shell(command)
+            if not callable(handler):
+                raise ValueError(f"{handler!r} cannot be called, and is no App")
+            if reactor_name == "auto":
+                choose_reactor(reactor_name, is_async(handler))
             names, weights = weighed(tubes or ("default",))
+            stuck_s = STUCK_S + (handler.ends_within_s if isinstance(handler, Shell) else 0)
             if limit_s is not None:
-                process.watchdog.most_s = limit_s + what.stuck_s
+                process.watchdog.most_s = limit_s + stuck_s
             worker = service.Worker(
-                server, names, what.doer, concurrency, weights=weights, mode=mode,
+                server, names, handler, concurrency, weights=weights, mode=mode,
                 serialiser=serialiser, policy=retry, hooks=[process.watchdog],
-                in_threads=what.in_threads, limit_s=limit_s, stuck_s=what.stuck_s,
-                all_stuck=process.all_stuck, touches=not no_touch, finish_s=finish_s, token=token,
+                in_threads=command is not None or not (in_reactor or is_async(handler)),
+                limit_s=limit_s, stuck_s=stuck_s, all_stuck=process.all_stuck,
+                touches=not no_touch, finish_s=finish_s, token=token,
             )  # fmt: skip
         elif tubes:
-            raise ValueError("--tube is for a function or a --shell command")
+            raise ValueError("--tube is for an app, a function or a --shell command")
         recurring: Service | None = None
         if recurring_path is not None:
             from beanstalk_twisted.worker.recurring import Recurring, read_schedules
@@ -314,13 +327,16 @@ class Process:
     def __init__(self, verbose: int, finish_s: float) -> None:
         self._verbose = verbose
         self._finish_s = finish_s
-        self._worker: service.Worker[Any] | None = None
+        self._worker: service.Worker[Any] | AppWorker | None = None
         self._code = 0
         self._is_stopping = False
         self.watchdog = Watchdog(self._drop)
 
     def run(
-        self, worker: service.Worker[Any] | None, told: Signals, recurring: Service | None
+        self,
+        worker: service.Worker[Any] | AppWorker | None,
+        told: Signals,
+        recurring: Service | None,
     ) -> int:
         """:return: the exit code."""
         from twisted.internet import reactor

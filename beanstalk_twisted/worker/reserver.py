@@ -66,7 +66,7 @@ class Reserver(Generic[H]):
     :ivar no_wait_until_s: when a `reserve` may wait on it again, by the reactor's clock.
     """
 
-    def __init__(self, settings: Settings[Any], number: int, changed: Callable[[], object]) -> None:
+    def __init__(self, settings: Settings, number: int, changed: Callable[[], object]) -> None:
         """:param changed: called when it has a session, or has none any more."""
         self.client = settings.make_client(number, connected=self._watch, lost=self._lost)
         self.session: Session | None = None
@@ -225,7 +225,7 @@ class Reserver(Generic[H]):
         lost = (CancelledError, errors.Unanswered, errors.NotCarriedOut)
         if self._is_stopped or error is None or isinstance(error, lost):
             return  # The next connection is asked again.
-        self._settings.hooks.call("troubled", error)
+        self._settings.hooks.call("troubled", error=error)
         self._timer = self._clock.callLater(REST_S, self._watch)
 
     def _stop_timer(self) -> None:
@@ -235,7 +235,7 @@ class Reserver(Generic[H]):
     def _lost(self, losses: Losses) -> None:
         self.session = None
         self._stop_timer()
-        self._settings.hooks.call("disconnected", losses)
+        self._settings.hooks.call("disconnected", losses=losses)
         self.cancel_reserves()
         for sent in list(self._bound):
             sent.cancel()
@@ -250,7 +250,7 @@ class Reservation:
     _log = Logger(namespace="beanstalk_twisted.worker")
 
     def __init__(
-        self, settings: Settings[Any], reserver: Reserver[Any], job: Job,
+        self, settings: Settings, reserver: Reserver[Any], job: Job,
         may_give_back: Callable[[], Deferred[None]],
     ) -> None:  # fmt: skip
         """:param may_give_back: asked before each release; its Deferred fires when it may be."""
@@ -280,11 +280,11 @@ class Reservation:
             await self.tell_loss(attempt)
         except errors.ClientError as error:
             self._report_error(attempt)
-            self._hooks.call("unsettled", attempt, verdict, error)
+            self._hooks.call("unsettled", attempt, verdict=verdict, error=error)
         else:
             self._report_error(attempt)
             seconds = self._clock.seconds() - self._began_s
-            self._hooks.call("ended", attempt, verdict, seconds)
+            self._hooks.call("ended", attempt, verdict=verdict, seconds=seconds)
 
     async def give_back_unseen(self) -> None:
         """Release it: without its TTR it cannot be kept.  Nor is its priority known."""
@@ -293,7 +293,7 @@ class Reservation:
         try:
             await self._send("release", lambda client: client.release(self._job, delay=delay))
         except errors.ClientError as error:
-            self._hooks.call("troubled", error)
+            self._hooks.call("troubled", error=error)
 
     def touch(self) -> Deferred[None]:
         """Let its TTR begin again."""
@@ -327,7 +327,7 @@ class Reservation:
                                 frames=frames_of(error))  # fmt: skip
         else:
             self._report_error(attempt)
-            self._hooks.call("lost", attempt, why)
+            self._hooks.call("lost", attempt, ending=why)
 
     def _report_error(self, attempt: Attempt[Any]) -> None:
         """Report why the attempt has failed, after the server's answer: the job of a cancelled
@@ -335,7 +335,7 @@ class Reservation:
         """
         error, self._error = self._error, None
         if error is not None:
-            self._hooks.call("failed", attempt, error)
+            self._hooks.call("failed", attempt, error=error)
 
     async def _tell_server(self, attempt: Attempt[Any], verdict: Verdict) -> Verdict:
         """:return: what was done: a server that has no `return-job` is sent a release."""
@@ -355,6 +355,8 @@ class Reservation:
                 return verdict
         priority = attempt.stats.pri if verdict.priority is None else verdict.priority
         if isinstance(verdict, Release):
+            if verdict.prefers_backoff and await self._has_backoff(attempt):
+                verdict = Release(priority=verdict.priority)
             await self._may_give_back()
             delay = verdict.delay
             await self._send("release", lambda client: client.release(
@@ -362,6 +364,16 @@ class Reservation:
         else:
             await self._send("bury", lambda client: client.bury(self._job, priority=priority))
         return verdict
+
+    async def _has_backoff(self, attempt: Attempt[Any]) -> bool:
+        """Return True if the server delays what comes back to the tube."""
+        try:
+            policy = await self._send(
+                "tube-policy", lambda client: client.tube_policy(attempt.tube)
+            )
+        except (errors.ErrorReply, errors.BadReply, errors.NotAnnounced):
+            return False
+        return policy is not None and policy.get("backoff") is not None
 
     async def _delete(self) -> None:
         """Delete it; if the connection is lost before the answer, once more on the next: the server

@@ -19,7 +19,7 @@ from beanstalk_twisted.binlog.segments.format import (
 from beanstalk_twisted.object_storage.store import BadUrl, is_url, local_path, parse_url
 from beanstalk_twisted.programs import INTERRUPTS
 from beanstalk_twisted.replication.stream.addresses import is_stream, parse
-from beanstalk_twisted.replication.stream.door import Refused
+from beanstalk_twisted.replication.stream.interface import Refused
 from binlog_tools.cli.commands import CANNOT_READ, DAMAGED, TORN, USAGE
 from binlog_tools.console.errors import fail, warn
 from binlog_tools.console.groups import Parsed

@@ -60,8 +60,7 @@ def command(
     """
     need("report", "numpy", "pyarrow", "deltalake")
     from binlog_tools.spark.definitions.errors import TableError
-    from binlog_tools.spark.reporting.making import Request, deploys_of, make
-    from binlog_tools.spark.reporting.periods import PeriodError
+    from binlog_tools.spark.reporting.making import PeriodError, Request, deploys_of, make
     from binlog_tools.spark.reporting.series import Period
 
     if versus is not None and (start is None or end is None):

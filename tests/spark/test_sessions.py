@@ -18,12 +18,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql.datasource import DataSourceReader
-from pyspark.sql.types import StructType
 
-from binlog_tools.spark.definitions.errors import CODES
 from binlog_tools.spark.session import prepare_java
-from binlog_tools.spark.source import BinlogReader, BinlogSource
+from binlog_tools.spark.storing.tables import open_stored
 from binlog_tools.spark.tasks import in_tasks
 from tests.binlog.scribe import segment_files
 from tests.ports import free_ports
@@ -47,14 +44,6 @@ def test_a_session_that_is_there_is_taken_and_nothing_is_set_in_it(spark: SparkS
     before = spark.conf.getAll
     assert session("another", {"spark.sql.shuffle.partitions": 7}) is spark
     assert spark.conf.getAll == before
-
-
-def test_only_a_read_with_pushdown_needs_the_setting_for_filters() -> None:
-    schema = StructType().add("lsn", "long")
-    assert BinlogReader.pushFilters is DataSourceReader.pushFilters
-    assert type(BinlogSource({"path": "log"}).reader(schema)) is BinlogReader
-    pruned = BinlogSource({"path": "log", "pushdown": "true"}).reader(schema)
-    assert type(pruned).pushFilters is not DataSourceReader.pushFilters
 
 
 @pytest.mark.exhaustive
@@ -143,12 +132,8 @@ def test_logs_events_tables_streams_and_jobs_go_through_connect(
     assert sorted(batch) == sorted(stream) == jobs
     found = json.loads((tmp_path / "found.json").read_text())
     assert found.pop("said").startswith("[BINLOG_NOT_FOUND] ")
-    code, said, is_made = found.pop("live")
-    assert (code, is_made) == (CODES["TABLE_OPTION"], False)
-    assert said.startswith("[TABLE_OPTION] live needs a classic session: ")
-    assert said.count("\n") == 1
     assert found == {"unset": True, "classic": False, "puts": len(jobs), "views": []}
-    lifetimes = pq.read_table(tmp_path / "lifetimes")["job"].to_pylist()
+    lifetimes = open_stored(str(tmp_path / "tables" / "lifetimes")).read()["job"].to_pylist()
     assert sorted(lifetimes) == sorted({row["job"] for row in rows if row["job"] is not None})
 
 

@@ -18,8 +18,8 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from beanstalk_twisted.replication.roster import ACTIVE, STANDBY, Identity, Presence, Situation
-from beanstalk_twisted.replication.stream.door import Copies
+from beanstalk_twisted.replication.membership import ACTIVE, STANDBY, Identity, Presence, Situation
+from beanstalk_twisted.replication.stream.interface import Copies
 from beanstalk_twisted.wire.layouts import REPLICATED
 from binlog_tools.client import Reply
 from binlog_tools.queue.cli.commands import COMMANDS, cli
