@@ -58,6 +58,7 @@ class Asked(Pending):
     """
 
     __slots__ = ("_client", "_error", "_result", "is_done", "is_told")
+    is_done: bool
 
     def __init__(
         self, client: "Client", spec: CommandSpec, args: Args, body: bytes | None
@@ -172,13 +173,17 @@ class _Link:
     def hear(self, patience_s: float | None) -> None:
         """Wait until something comes, and take it.
 
-        :param patience_s: how long; None for ever.
+        :param patience_s: how long; None for ever, 0 takes what is there.
         :raise ServerSilent: nothing came.
         """
-        if self._is_tls and self._read():
+        if (self._is_tls or patience_s == 0) and self._read():
             return
-        self._wait(POLLIN, patience_s)
-        self._read()
+        if patience_s != 0:
+            self._wait(POLLIN, patience_s)
+            self._read()
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
 
     def _read(self) -> bool:
         try:
@@ -216,7 +221,7 @@ class Client(Commands, Blocking):
 
     def __init__(
         self, address: str | Address = "127.0.0.1:11300", *, token: str | None = None,
-        timeout_s: float = TIMEOUT_S, retry_s: float = 0.0,
+        timeout_s: float = TIMEOUT_S, retry_s: float = 0.0, reconnects: bool = True,
     ) -> None:  # fmt: skip
         """:param address: as of `client.addresses`: ``HOST:PORT``, ``tls://TOKEN@HOST?ca=FILE``,
             ``unix:PATH``, or ``beanstalk://A,B`` for one queue on several hosts.
@@ -224,6 +229,8 @@ class Client(Commands, Blocking):
         :param timeout_s: how long a connection may take, and the server be silent beyond what a
             command allows it, seconds.
         :param retry_s: for how long a connection is tried for again when there is none, seconds.
+        :param reconnects: whether there is a second connection when the first is lost; without it
+            all fails from then on, for those who rely on their reservations.
         :raise ValueError: there is no such address, time or token.
         """
         check_seconds("timeout_s", timeout_s, is_zero_allowed=False)
@@ -231,6 +238,7 @@ class Client(Commands, Blocking):
         self.address = Address.parse(address) if isinstance(address, str) else address
         self.timeout_s = timeout_s
         self.retry_s = retry_s
+        self._reconnects = reconnects
         token = self.address.token if token is None else token
         self._continuity = Continuity(time.monotonic, token)
         self._link: _Link | None = None
@@ -245,7 +253,7 @@ class Client(Commands, Blocking):
         self.close()
 
     def connect(self) -> None:
-        """Connect now; otherwise the first command does.
+        """Connect now, also after a `close`; otherwise the first command does.
 
         :raise NoHost: no host has answered.
         :raise TlsFailed: TLS has failed, or a certificate is not trusted.
@@ -297,6 +305,28 @@ class Client(Commands, Blocking):
                 self.watch(tube)
             for tube in watched - wanted.keys():
                 self.ignore(tube)
+
+    def announces(self, *words: str) -> bool:
+        """Say whether the server has announced these; it is asked once on each connection."""
+        with self._lock:
+            known = None if self._link is None else self._link.dialogue.announcement.words
+            return (self.probe() if known is None else known).issuperset(words)
+
+    def fileno(self) -> int:
+        """Give the socket's number, to wait for answers together with something else.
+
+        :raise ClientError: there is no connection, and none can be made.
+        """
+        with self._lock:
+            self.connect()
+            assert self._link is not None
+            return self._link.fileno()
+
+    def take(self) -> None:
+        """Take the answers to a pipeline that have come, without waiting for more."""
+        with self._lock:
+            if self._link is not None:
+                self._carry(self._link, waits=False)
 
     def _watched(self) -> Iterator[bytes]:
         link = self._link
@@ -380,8 +410,8 @@ class Client(Commands, Blocking):
         dialogue = link.dialogue
         try:
             link.flush(self.timeout_s)
-            if waits and dialogue.exchange.unanswered and not dialogue.is_cut:
-                link.hear(dialogue.exchange.patience_s(self.timeout_s))
+            if dialogue.exchange.unanswered and not dialogue.is_cut:
+                link.hear(dialogue.exchange.patience_s(self.timeout_s) if waits else 0)
             if dialogue.is_cut:
                 self._end(dialogue.reason or errors.Closed("cut"))
         except errors.ServerSilent as silent:
@@ -409,6 +439,8 @@ class Client(Commands, Blocking):
         if link is not None:
             link.close()
             ended = link.dialogue.end(reason)
+            is_over = is_over or not self._reconnects
+            self._continuity.is_stopped = self._continuity.is_stopped or is_over
             self._continuity.end(ended)
         if is_over:
             self._continuity.fail_waiting(lambda each: each.lose(reason))

@@ -8,14 +8,16 @@ from typing import Any, ClassVar, Final
 import click
 
 from beanstalk_twisted.client.addresses import Address
+from beanstalk_twisted.client.errors import ClientError, ErrorReply, Unauthorized
 from beanstalk_twisted.version import VERSION
+from beanstalk_twisted.wire import rights
+from beanstalk_twisted.wire.extensions import BY_OPERATION
 from binlog_tools.console.interrupts import INTERRUPTS
 from binlog_tools.console.output import LateGroup, Parsed, forgive_stderr
 from binlog_tools.console.wording import reason
+from binlog_tools.queue.asking import Missing, Unable
 from binlog_tools.queue.cli.exits import MISSING, PROGRAM, REFUSED, fail
-from binlog_tools.queue.extensions import Missing
 from binlog_tools.queue.moving import Broken
-from binlog_tools.queue.server import Refused
 
 COMMANDS: Final[Mapping[str, str]] = {
     "put": "put", "reserve": "reserve", "list": "tubes", "peek": "jobs", "delete": "delete",
@@ -56,12 +58,23 @@ class Commands(LateGroup):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except (Refused, Broken) as problem:
+        except Unauthorized as problem:
+            fail(REFUSED, f"{problem}{_how_to_ask(problem)}")
+        except (ErrorReply, Broken, Unable) as problem:
             fail(REFUSED, str(problem))
         except Missing as problem:
             fail(MISSING, str(problem))
-        except OSError as problem:
+        except (ClientError, OSError) as problem:
             fail(REFUSED, reason(problem))
+
+
+def _how_to_ask(problem: Unauthorized) -> str:
+    """Say how to find out who has a right to what was refused."""
+    if problem.command == "auth":
+        return ""
+    needs = BY_OPERATION[problem.command].needs.of
+    tube = "" if needs in (rights.SOME, rights.EVERY) else f" {problem.tube or 'TUBE'}"
+    return f"; ask: beanstalk access check FILE --as NAME {problem.command}{tube}"
 
 
 @click.group(

@@ -10,10 +10,11 @@ import click
 from click.core import ParameterSource
 
 from beanstalk_twisted.client.addresses import FORMS, Address, token_of
-from binlog_tools.connections import connect
+from beanstalk_twisted.client.commands.specs import Job
+from beanstalk_twisted.client.sync import TIMEOUT_S, Client
 from binlog_tools.console.output import Output, Parsed
 from binlog_tools.console.wording import body_fields, told
-from binlog_tools.queue.server import STATES, Job, Queue, tube_name
+from binlog_tools.queue.asking import STATES, tube_name
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -170,9 +171,10 @@ def given(*names: str) -> str:
 
 
 @contextmanager
-def connected(address: Address) -> Iterator[Queue]:
-    with connect(address) as line:
-        yield Queue(line)
+def connected(address: Address, timeout_s: float = TIMEOUT_S) -> Iterator[Client]:
+    """Connect, once: what relies on a reservation must not go on without it."""
+    with Client(address, timeout_s=timeout_s, reconnects=False) as queue:
+        yield queue
 
 
 def show(is_json: bool, document: Mapping[str, object], line: str) -> None:
