@@ -1,7 +1,7 @@
 """The client for plain Python: each method waits for the server's answer, and gives it."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from random import random
 from select import POLLIN, POLLOUT, poll
@@ -222,6 +222,7 @@ class Client(Commands, Blocking):
     def __init__(
         self, address: str | Address = "127.0.0.1:11300", *, token: str | None = None,
         timeout_s: float = TIMEOUT_S, retry_s: float = 0.0, reconnects: bool = True,
+        make_socket: "Callable[[Address, float], socket.socket]" = connect,
     ) -> None:  # fmt: skip
         """:param address: as of `client.addresses`: ``HOST:PORT``, ``tls://TOKEN@HOST?ca=FILE``,
             ``unix:PATH``, or ``beanstalk://A,B`` for one queue on several hosts.
@@ -231,6 +232,7 @@ class Client(Commands, Blocking):
         :param retry_s: for how long a connection is tried for again when there is none, seconds.
         :param reconnects: whether there is a second connection when the first is lost; without it
             all fails from then on, for those who rely on their reservations.
+        :param make_socket: given the address and the limit, connects.
         :raise ValueError: there is no such address, time or token.
         """
         check_seconds("timeout_s", timeout_s, is_zero_allowed=False)
@@ -239,6 +241,7 @@ class Client(Commands, Blocking):
         self.timeout_s = timeout_s
         self.retry_s = retry_s
         self._reconnects = reconnects
+        self._make_socket = make_socket
         token = self.address.token if token is None else token
         self._continuity = Continuity(time.monotonic, token)
         self._link: _Link | None = None
@@ -461,7 +464,7 @@ class Client(Commands, Blocking):
 
     def _connect_once(self) -> None:
         """:raise ClientError: there is no server, or it does not take us."""
-        link = _Link(connect(self.address, self.timeout_s), str(self.address))
+        link = _Link(self._make_socket(self.address, self.timeout_s), str(self.address))
         outcome: list[Exception | None] = []
         self._continuity.greet(link.dialogue, lambda: outcome.append(None), outcome.append)
         try:

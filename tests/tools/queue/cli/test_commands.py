@@ -18,13 +18,12 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from beanstalk_twisted.client.stats import ServerStats
 from beanstalk_twisted.replication.roster import ACTIVE, STANDBY, Identity, Presence, Situation
 from beanstalk_twisted.replication.stream.door import Copies
 from beanstalk_twisted.wire.layouts import REPLICATED
-from binlog_tools.client import Reply
 from binlog_tools.queue.cli.commands import COMMANDS, cli
 from binlog_tools.queue.cli.top import ENTER, LEAVE, replication_words
-from binlog_tools.queue.server import Stats, parsed
 from tests.end_to_end.test_client import ours
 from tests.script_server import Listener, answer
 from tests.server_process import LIMIT_S, Connection, ServerProcess, theirs
@@ -650,8 +649,8 @@ def test_top_says_how_replication_is() -> None:
          "  active, 0 standbys, the stream lacks n2, n3"),
     ):  # fmt: skip
         shown = REPLICATED.write(situation.pairs()).encode()
-        assert replication_words(parsed(Reply((b"OK",), shown))) == words
-    assert replication_words(Stats()) == ""
+        assert replication_words(ServerStats(shown)) == words
+    assert replication_words(ServerStats(b"---\n")) == ""
 
 
 def test_top_on_a_terminal_draws_and_leaves_it_as_it_was(server: Server) -> None:

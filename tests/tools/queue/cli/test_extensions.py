@@ -16,11 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.client import hashed_key
-from beanstalk_twisted.client.addresses import Address
-from binlog_tools.connections import connect
+from beanstalk_twisted.client import hashed_key, sync
+from binlog_tools.queue.cli.put import NO_ROOM
 from binlog_tools.queue.moving import BATCH_JOBS
-from binlog_tools.queue.server import NO_ROOM, Queue
 from tests.end_to_end.test_client import ours
 from tests.script_server import Listener, copy
 from tests.server_process import LIMIT_S, Connection, ServerProcess, theirs
@@ -460,12 +458,12 @@ def test_many_jobs_are_moved_and_deleted(server: Server, state: str) -> None:
 
 def bodies_of(server: Server, *tubes: str) -> list[bytes]:
     """Give the bodies of all jobs of these tubes, when nobody has one reserved any more."""
-    with connect(Address.parse(server.address)) as line:
-        queue = Queue(line)
-        while queue.stats()["current-jobs-reserved"] != "0":
+    with sync.Client(server.address) as queue:
+        while queue.stats().current_jobs_reserved:
             pass  # The server has not noticed yet that the connection is over.
         jobs = [each["id"] for tube in tubes for each in server.documents("list", tube)]
-        return [reply.data for reply in queue.ask_many(b"peek %d\r\n" % job for job in jobs)]
+        with queue.pipeline() as pipe:
+            return [answer.result.body for answer in [pipe.peek(job) for job in jobs]]
 
 
 @pytest.mark.exhaustive
