@@ -408,7 +408,7 @@ class DirectMover:
                     answer.result  # noqa: B018 - it waits, and raises.
                     moved.append(Moved(job, job))
                 except errors.Duplicate as taken:
-                    self.duplicates.append(f"job {job} stays: {taken}")
+                    self.duplicates.append(f"job {job} stays: {taken.meaning}")
                 except errors.NotFound:
                     continue
                 except errors.ErrorReply as problem:

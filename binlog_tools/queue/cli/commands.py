@@ -12,6 +12,7 @@ from beanstalk_twisted.client.errors import ClientError, ErrorReply, Unauthorize
 from beanstalk_twisted.version import VERSION
 from beanstalk_twisted.wire import rights
 from beanstalk_twisted.wire.extensions import BY_OPERATION
+from beanstalk_twisted.wire.stats import Lacking
 from binlog_tools.console.interrupts import INTERRUPTS
 from binlog_tools.console.output import LateGroup, Parsed, forgive_stderr
 from binlog_tools.console.wording import reason
@@ -66,6 +67,8 @@ class Commands(LateGroup):
             fail(MISSING, str(problem))
         except (ClientError, OSError) as problem:
             fail(REFUSED, reason(problem))
+        except Lacking as problem:
+            fail(REFUSED, f"this is no server of this protocol ({problem})")
 
 
 def _how_to_ask(problem: Unauthorized) -> str:

@@ -206,7 +206,7 @@ class Putter:
                 self._hear()
             while self._waiting:
                 self._hear_first()
-        except errors.ClientError as problem:
+        except (errors.ClientError, OSError) as problem:
             on_their_way = sum(len(sizes) for sizes, _ in self._waiting)
             done = f"{told(self.put, 'job')} put, and up to {on_their_way} more may be"
             code = REFUSED if stop.number is None else stop.exit_code
