@@ -182,6 +182,16 @@ class _Link:
             self._wait(POLLIN, patience_s)
             self._read()
 
+    def last_word(self, problem: OSError) -> OSError:
+        """Give why the server has closed the connection, if it has said so."""
+        try:
+            self._socket.recv(1)
+        except self._again:
+            return problem
+        except OSError as said:
+            return said
+        return problem
+
     def fileno(self) -> int:
         return self._socket.fileno()
 
@@ -420,20 +430,23 @@ class Client(Commands, Blocking):
         except errors.ServerSilent as silent:
             self._end(silent)
         except OSError as problem:
-            self._end(self._why(problem))
+            self._end(self._why(link, problem))
         except BaseException:
             # Whoever interrupts us may have left half a command there, or a job on its way.
             self._end(errors.Closed("the wait for an answer was interrupted"))
             raise
 
-    def _why(self, problem: OSError) -> Exception:
+    def _why(self, link: _Link, problem: OSError) -> Exception:
         if self.address.tls is not None:
             import ssl
 
             from beanstalk_twisted.client.ssl_contexts import of_error
 
             # With TLS 1.3 a server says what it thinks of our certificate only here.
-            if isinstance(problem, ssl.SSLError) and not isinstance(problem, ssl.SSLEOFError):
+            problem = link.last_word(problem)
+            if isinstance(problem, ssl.SSLEOFError):
+                return errors.ServerClosed("the server has closed the connection")
+            if isinstance(problem, ssl.SSLError):
                 return errors.TlsFailed(str(self.address), of_error(problem, self.address.tls))
         return errors.ServerClosed(problem.strerror or str(problem))
 
@@ -476,7 +489,7 @@ class Client(Commands, Blocking):
         except errors.ServerSilent as silent:
             outcome.append(silent)
         except OSError as problem:
-            outcome.append(self._why(problem))
+            outcome.append(self._why(link, problem))
         except BaseException:
             link.close()
             raise

@@ -6,8 +6,8 @@ from typing import Any, Generic, TypeVar
 
 from beanstalk_twisted.client import errors, sync
 
-DEFAULT_TUBE, DEFAULT_PRIORITY, DEFAULT_TTR = "default", 65_536, 60
-Address, TBody = tuple[str, int] | str, TypeVar("TBody", str, bytes)
+DEFAULT_TUBE, DEFAULT_PRIORITY, DEFAULT_TTR, Address = "default", 65_536, 60, tuple
+TBody = TypeVar("TBody", str, bytes)
 DeadlineSoonError, DrainingError = errors.DeadlineSoon, errors.Draining
 JobTooBigError, NotFoundError = errors.JobTooBig, errors.NotFound
 NotIgnoredError, TimedOutError = errors.NotIgnored, errors.TimedOut
@@ -19,7 +19,7 @@ _parse_chunk = _parse_response = None  # Its own parser, of which its tests are 
 
 class Job(Generic[TBody]):
     def __init__(self, id: int, body: TBody) -> None:
-        self.id, self.body = id, body
+        self.id, self.body = id, body  # type: ignore[var-annotated]
 
     def __repr__(self) -> str:
         return f"greenstalk.Job(id={self.id!r}, body={self.body!r})"

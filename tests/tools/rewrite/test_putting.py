@@ -102,7 +102,7 @@ def journal_in(path: Path, target: str = "fake:1") -> Journal:
 
 
 def put_all(wanted: Plan, server: FakeServer, journal: Journal, **more: object) -> Put:
-    queue = queue_of(server)  # type: ignore[arg-type]
+    queue = queue_of(server)
     return Putter(queue, journal, lambda: T0, lambda seconds: None).run(wanted, **more)  # type: ignore[arg-type]
 
 
