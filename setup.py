@@ -8,7 +8,9 @@ only.  See docs/operations.md, "Compiled wheels".
 
 import os
 import shutil
+import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 from setuptools import setup
@@ -87,15 +89,29 @@ executor, which has none of Twisted's classes.
 """
 
 
+MANUAL = "share/man/man1"
+"""Where man(1) looks, below the folder whose bin is in PATH."""
+
+
 class FreshBuild(build_py):
-    """Begins with an empty build/lib: an earlier build may have left modules there that are
-    deleted.
+    """Begins with an empty build/lib, as an earlier build may have left modules there that are
+    deleted, and makes the manual pages.
     """
 
     def run(self) -> None:
-        if not self.editable_mode:
-            shutil.rmtree(self.build_lib, ignore_errors=True)
+        if self.editable_mode:
+            super().run()
+            return
+        shutil.rmtree(self.build_lib, ignore_errors=True)
         super().run()
+        folder = Path(self.build_lib).parent / "man/man1"
+        path = os.pathsep.join([os.getcwd(), *filter(None, [os.environ.get("PYTHONPATH")])])
+        # In a process of its own, as it imports all commands.
+        subprocess.run(  # noqa: S603
+            [sys.executable, "-B", "docs/manual_pages.py", str(folder)], check=True,
+            env={**os.environ, "PYTHONPATH": path},
+        )  # fmt: skip
+        self.distribution.data_files = [(MANUAL, [str(page) for page in folder.iterdir()])]
 
 
 def options() -> dict[str, Any]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import resource
-import signal
 import socket
 import sys
 import time
@@ -38,6 +37,7 @@ from beanstalk_twisted.daemon.process import (
     ignore_others,
     reload_on_signal,
 )
+from beanstalk_twisted.programs import INTERRUPTS, outlive_readers
 from beanstalk_twisted.server.access_control import HashingThreads
 from beanstalk_twisted.server.connections.accepting import AcceptErrors
 from beanstalk_twisted.server.connections.epoll_reader import BUSY_POLL_US
@@ -225,7 +225,7 @@ def _replicated(
     from beanstalk_twisted.daemon.replicated import ReplicatedService
     from beanstalk_twisted.daemon.replicated_ending import Term
     from beanstalk_twisted.daemon.replicated_state import OPEN_S
-    from beanstalk_twisted.replication.roster import Identity
+    from beanstalk_twisted.replication.membership import Identity
     from beanstalk_twisted.replication.stream.addresses import stream_at
 
     def build_term() -> Term:
@@ -372,9 +372,8 @@ def main(argv: Sequence[str] | None = None, had_terminal: bool | None = None) ->
     """
     typed = sys.argv[1:] if argv is None else argv
     options = LaunchOptions()
-    # A reader of the help that goes away ends it silently; a server outlives any reader.
-    before = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     options.parseOptions(["--nodaemon", "--pidfile=", MAKER.tapname, *typed])
-    signal.signal(signal.SIGPIPE, before)
     options[HAD_TERMINAL] = had_terminal
+    outlive_readers()
+    INTERRUPTS.leave_to_reactor()
     runApp(options)

@@ -35,10 +35,11 @@ from beanstalk_twisted.wire.rights import (
     SOME,
     names_of,
 )
+from binlog_tools.console.errors import fail, warn
 from binlog_tools.console.output import Output
 from binlog_tools.console.wording import told
 from binlog_tools.queue.cli import exits, options
-from binlog_tools.queue.cli.exits import USAGE, fail, warn
+from binlog_tools.queue.cli.exits import USAGE
 
 
 class Verdict(NamedTuple):

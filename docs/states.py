@@ -1,4 +1,4 @@
-"""Write the pictures of states in docs/architecture.md from the tables in the code::
+"""Write the pictures of states in these pages from the tables in the code::
 
 python docs/states.py
 """
@@ -7,18 +7,28 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from beanstalk_twisted.replication import states
 from beanstalk_twisted.states import Transitions
 from beanstalk_twisted.storage import commit_states
 
-PAGE: Final = Path(__file__).with_name("architecture.md")
+HERE: Final = Path(__file__).parent
 
-PICTURES: Final = {"group commit": commit_states.TRANSITIONS}
+PICTURES: Final = {
+    "architecture.md": {"group commit": commit_states.TRANSITIONS},
+    "replication-log.md": {
+        "standby": states.STANDBY,
+        "catch-up": states.CATCH_UP,
+        "promotion": states.PROMOTION,
+        "publisher": states.PUBLISHER,
+    },
+}
 
 
-def page(text: str) -> str:
-    """Return the page with each picture between its marks as it is now."""
-    for name, transitions in PICTURES.items():
-        begin, end = f"<!-- states: {name} -->\n", f"<!-- end: {name} -->"
+def page(name: str) -> str:
+    """Return a page with each picture between its marks as it is now."""
+    text = (HERE / name).read_text()
+    for picture_of, transitions in PICTURES[name].items():
+        begin, end = f"<!-- states: {picture_of} -->\n", f"<!-- end: {picture_of} -->"
         before, _, rest = text.partition(begin)
         after = rest.partition(end)[2]
         picture = "".join(f"{line}\n" for line in diagram(transitions))
@@ -29,7 +39,7 @@ def page(text: str) -> str:
 def diagram(transitions: Transitions) -> Iterator[str]:
     """Yield the lines of a Mermaid diagram; arrows between the same two states are one."""
     yield "stateDiagram-v2"
-    yield f"    [*] --> {next(iter(transitions))}"
+    yield f"    [*] --> {_id(next(iter(transitions)))}"
     for state, triggers in transitions.items():
         by_next: dict[str, list[str]] = {}
         for trigger, following in triggers.items():
@@ -45,4 +55,5 @@ def _id(state: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(PAGE.read_text()))
+    for written in PICTURES:
+        (HERE / written).write_text(page(written))

@@ -14,11 +14,7 @@ from binlog_tools.spark.session import explained, session
 
 
 def tell(spark: SparkSession, logs: list[str]) -> None:
-    """Print a table of segments, and one of events."""
-    reading = spark.read.format("beanstalk_binlog")
-    segments = reading.option("view", "segments").load(logs)
-    facts = segments.select("server", "segment", "first_lsn", "last_lsn", "records", "bytes")
-    facts.orderBy("server", "segment").show(1000, truncate=False)
+    """Print how many events of each kind each tube has had."""
     events = spark.read.format("beanstalk_binlog").load(logs)
     events.groupBy("tube", "event").count().orderBy("tube", "event").show(1000, truncate=False)
 

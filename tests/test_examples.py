@@ -135,8 +135,11 @@ def test_the_worker_runs_under_twistd_and_stops_in_order(server: ServerProcess) 
 
 def test_every_example_is_run_here_or_with_spark() -> None:
     with_spark = ROOT / "tests" / "spark"
-    sources = (Path(__file__), with_spark / "test_with_spark.py", with_spark / "test_sink.py")
-    source = "".join(each.read_text() for each in sources)
+    named_in = (
+        Path(__file__), ROOT / "tests" / "end_to_end" / "test_tasks.py",
+        with_spark / "test_with_spark.py", with_spark / "test_sink.py",
+    )  # fmt: skip
+    source = "".join(each.read_text() for each in named_in)
     examples = [path for path in EXAMPLES.iterdir() if path.suffix in (".py", ".tac")]
     assert [path for path in examples if path.name not in source] == []
 

@@ -69,6 +69,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for file in ROOT.iterdir():
         if file.is_file():
             shutil.copy(file, copy)
+    (copy / "docs").mkdir()
+    shutil.copy(ROOT / "docs/manual_pages.py", copy / "docs")
     return copy
 
 
@@ -149,6 +151,25 @@ def test_a_wheel_holds_the_plugin_the_type_markers_and_nothing_left_over(wheel: 
         f"{STATIC}/{name}" for name in static
     }
     assert Path(DELETED).name not in {Path(name).name for name in names}
+
+
+def test_a_wheel_brings_manual_pages_that_man_finds(
+    python: Path, source: Path, wheel: Path
+) -> None:
+    install_wheel(python, source, wheel)
+    folder = python.parent.parent / "share/man/man1"
+    scripts = configparser.ConfigParser()
+    scripts.read(ROOT / "setup.cfg")
+    points = scripts["options.entry_points"]["console_scripts"].split("\n")[1:]
+    names = {point.split(" = ")[0] for point in points}
+    assert {page.name for page in folder.iterdir()} == {f"{name}.1" for name in names}
+    assert "beanstalk\\-twisted" in (folder / "beanstalk.1").read_text()
+    if (man := shutil.which("man")) is None:
+        pytest.skip("man is not installed")
+    path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
+    for name in sorted(names):
+        found = output_of(man, "-w", name, cwd=source, PATH=path, MANPATH="")
+        assert found.strip() == str(folder / f"{name}.1")
 
 
 @pytest.mark.exhaustive

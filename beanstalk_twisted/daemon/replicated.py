@@ -23,8 +23,7 @@ from beanstalk_twisted.daemon.process import Launcher, Refused, ServiceManager, 
 from beanstalk_twisted.daemon.replicated_ending import STREAM_REFUSED, PresentSite, Term, TermEnding
 from beanstalk_twisted.daemon.replicated_state import ReplicationLog, ReplicationState, StreamWatch
 from beanstalk_twisted.daemon.replication_options import FENCED, Replication
-from beanstalk_twisted.replication.publisher import Publisher, PublisherEvents, Times
-from beanstalk_twisted.replication.roster import (
+from beanstalk_twisted.replication.membership import (
     ACTIVE,
     ENDED,
     STANDBY,
@@ -33,11 +32,12 @@ from beanstalk_twisted.replication.roster import (
     NoSuccessor,
     Situation,
 )
+from beanstalk_twisted.replication.promotion import Promoted
+from beanstalk_twisted.replication.publisher import PublisherEvents, Times
 from beanstalk_twisted.replication.standby import Standby
-from beanstalk_twisted.replication.stream.door import Refused as StreamRefused
-from beanstalk_twisted.replication.stream.door import Stream
+from beanstalk_twisted.replication.stream.interface import Refused as StreamRefused
+from beanstalk_twisted.replication.stream.interface import Stream
 from beanstalk_twisted.replication.stream_reading import Behind
-from beanstalk_twisted.replication.succeeding import Succession
 from beanstalk_twisted.replication.waits import in_reactor
 from beanstalk_twisted.server.audit import Audit
 from beanstalk_twisted.server.service import BeanstalkService
@@ -63,14 +63,13 @@ class ReplicatedService(WholeService):
     server's.
 
     What serves is built anew for each term, so nothing of one is left in the next: neither jobs,
-    nor connections, nor what waited.  Only the stream's door, the HTTP ports and the process go on.
+    nor connections, nor what waited.  Only the stream, the HTTP ports and the process go on.
 
     :ivar state: what this server does, and who the others are.
-    :cvar standby: what follows the stream; ``publisher`` what tells it of the active server's log.
+    :cvar standby: follows the stream, and begins this server's term in it.
     """
 
     standby: type[Standby] = Standby
-    publisher: type[Publisher] = Publisher
     log = Logger()
 
     def __init__(
@@ -90,7 +89,7 @@ class ReplicatedService(WholeService):
         collector: Collector = gc,
     ) -> None:
         """:param build: makes what serves for one term.
-        :param connect: makes the door to the stream; may raise the door's `Refused`.
+        :param connect: connects to the stream; may raise its `Refused`.
         :param now_ns: the monotonic clock of leases, ns; goes on while the machine sleeps.
         :param prepare: what is done once, before the first term, with what signals act on, and
             what reads files again.
@@ -207,12 +206,12 @@ class ReplicatedService(WholeService):
 
     async def _go_through_term(self) -> str:
         try:
-            succession = await self._follow()
+            promoted = await self._follow()
         except Behind as why:
             self._in_vain = 1 if self._was_in_sync else self._in_vain + 1
             return f"begins to follow anew, at the first message of the stream: {why}"
         self._in_vain = 0
-        return f"no longer active: {await self._lead(succession)}"
+        return f"no longer active: {await self._lead(promoted)}"
 
     @property
     def _was_in_sync(self) -> bool:
@@ -267,23 +266,23 @@ class ReplicatedService(WholeService):
         # The next term reads the log, and what this one gave to the disk may be under way.
         return written.addBoth(lambda _: outcome)
 
-    async def _lead(self, succession: Succession) -> str:
+    async def _lead(self, promoted: Promoted) -> str:
         """:return: why it is no longer the active server, in words."""
         queue = self.term.queue
         self._over = Deferred()
-        times = Times(self._now_ns, queue.now_ns, float(self._replication.timeout_s))
-        self.state.publisher = publisher = self.publisher(
-            self._stream, succession.appender, succession.lease, self._reactor, times, self._who,
-            queue.log_failed, succession.first_positions, succession.acknowledged_lsn,
+        self.state.publisher = publisher = promoted.publisher
+        publisher.lead(
+            Times(queue.now_ns, float(self._replication.timeout_s)), queue.log_failed,
+            promoted.first_positions, promoted.acknowledged_lsn,
+            PublisherEvents(partial(self._lost, queue), queue.refuse_changes),
         )  # fmt: skip
-        publisher.events = PublisherEvents(partial(self._lost, queue), queue.refuse_changes)
-        queue.context.durability.speak_while(succession.lease, self._now_ns)
-        queue.go_on_with(succession.opened, publisher)
+        queue.context.durability.speak_while(publisher.lease, self._now_ns)
+        queue.go_on_with(promoted.opened, publisher)
         self.state.takeovers += 1
         self.term.listening.serve()
         publisher.start()
-        publisher.purge(succession.purge_below)
-        self._said.is_active(self._stream.url, succession.why)
+        publisher.segments.purge(promoted.purge_below)
+        self._said.is_active(self._stream.url, promoted.why)
         return await self._over
 
     def _lost(self, queue: BeanstalkService, error: BaseException) -> None:
@@ -294,7 +293,7 @@ class ReplicatedService(WholeService):
             return
         self.state.fenced += 1
         ends = self._replication.exits_when_fenced
-        self._said.is_fenced(self.state.roster.active(self._now_ns()), str(error), not ends)
+        self._said.is_fenced(self.state.members.active(self._now_ns()), str(error), not ends)
         if ends:
             self._ending.process(FENCED, "it was fenced (--on-fenced exit)")
         self._end_lead("it was fenced")
@@ -320,7 +319,7 @@ class ReplicatedService(WholeService):
             self._ending.process(EXIT_CODE, "a term did not end in order; the log says why")
 
     def promote(self, name: str) -> HandingOver | CannotHandOver:
-        """:param name: as `Roster.successor` takes it; empty for whoever has the most."""
+        """:param name: as `Membership.successor` takes it; empty for whoever has the most."""
         publisher = self.state.publisher
         if publisher is None or self._over is None:
             return CannotHandOver("it is not active any more")
@@ -330,7 +329,7 @@ class ReplicatedService(WholeService):
                 raise NoSuccessor(
                     "the stream does not answer, so nobody would hear of it; see whether NATS runs"
                 )
-            to = self.state.roster.successor(self._now_ns(), leading.position, name)
+            to = self.state.members.successor(self._now_ns(), leading.position, name)
         except NoSuccessor as why:
             self.log.warn("not handed over: {why}", event="promote-refused", why=str(why))
             return CannotHandOver(str(why))
@@ -361,7 +360,7 @@ class ReplicatedService(WholeService):
             self._stream.tell(presence.encode())
         if self.state.publisher is not None:
             self._said.stream_is(self.situation().why, self.state.publisher.figures().trouble)
-            self._said.foreign_passed(self._stream.url, self.state.publisher.appender.foreign)
+            self._said.foreign_passed(self._stream.url, self.state.publisher.foreign)
         if self.state.standby is not None:
             self._tell_of_standby(self.state.standby)
 
@@ -392,7 +391,7 @@ class ReplicatedService(WholeService):
     async def _stop(self) -> None:
         self._collecting.stop()
         if self.state.publisher is not None:
-            self._said.hands_over(self.state.roster.standbys(self._now_ns()))
+            self._said.hands_over(self.state.members.standbys(self._now_ns()))
         presence = self.state.presence()
         if presence is not None:
             self._stream.tell(presence._replace(role=ENDED).encode())

@@ -17,8 +17,8 @@ from beanstalk_twisted.daemon.listening import ListeningService
 from beanstalk_twisted.daemon.process import Launcher, Refused, ServiceManager, refuse_start
 from beanstalk_twisted.daemon.replication_options import remove_left
 from beanstalk_twisted.replication.local_log import filled_again, has_loss_note, leave_loss_note
-from beanstalk_twisted.replication.stream.door import Refused as StreamRefused
-from beanstalk_twisted.replication.stream.door import StreamLost
+from beanstalk_twisted.replication.stream.interface import Refused as StreamRefused
+from beanstalk_twisted.replication.stream.interface import StreamLost
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.storage.fail_stop import EXIT_CODE, is_out_of_descriptors
 from beanstalk_twisted.storage.watchdog import close_sockets

@@ -8,18 +8,18 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.replication.local_log import purged_in_use
-from beanstalk_twisted.replication.publisher import Publisher
-from beanstalk_twisted.replication.reception import StandbyFigures
-from beanstalk_twisted.replication.roster import (
+from beanstalk_twisted.replication.membership import (
     ACTIVE,
     STANDBY,
     Identity,
+    Membership,
     Presence,
-    Roster,
     Situation,
 )
+from beanstalk_twisted.replication.publisher import Publisher
+from beanstalk_twisted.replication.receiving import StandbyFigures
 from beanstalk_twisted.replication.standby import Standby
-from beanstalk_twisted.replication.stream.door import (
+from beanstalk_twisted.replication.stream.interface import (
     Copies,
     Ends,
     Health,
@@ -42,7 +42,7 @@ class ReplicationState:
     """
 
     def __init__(self, who: Identity, now_ns: Callable[[], int]) -> None:
-        self.roster = Roster(who)
+        self.members = Membership(who)
         self.standby: Standby | None = None
         self.publisher: Publisher | None = None
         self.waits = "waits for the stream"
@@ -52,20 +52,20 @@ class ReplicationState:
 
     def hear(self, told: bytes) -> None:
         position = 0 if self.publisher is None else self.publisher.figures().position
-        self.roster.hear(told, self._now_ns(), position)
+        self.members.hear(told, self._now_ns(), position)
 
     def last_active(self) -> str:
         """Which server was active last, in words."""
         if self.publisher is not None:
             return "this server"
-        return self.roster.active(self._now_ns()) or "another server"
+        return self.members.active(self._now_ns()) or "another server"
 
     def in_use(self) -> tuple[int, int]:
         """:return: up to which position this server knows the stream, and that of the first message
         that it knows to be in use; 0 if none is.
         """
         if self.publisher is not None:
-            return self.publisher.appender.position, self.publisher.first_in_use
+            return self.publisher.position, self.publisher.segments.first_in_use
         if self.standby is not None:
             return self.standby.known_to, self.standby.first_in_use
         return 0, 0
@@ -89,14 +89,14 @@ class ReplicationState:
             return self._leads(self.publisher)
         if self.standby is not None:
             return self._follows(self.standby)
-        active = self.roster.active(self._now_ns())
+        active = self.members.active(self._now_ns())
         why = self.waits or "it begins a term"
         return Situation(
             STANDBY, why, self._who, active, 0, 0, 0.0, *self._counts(), is_in_sync=False
         )  # fmt: skip
 
     def _counts(self) -> tuple[tuple[Presence, ...], int, int]:
-        return tuple(self.roster.standbys(self._now_ns())), self.takeovers, self.fenced
+        return tuple(self.members.standbys(self._now_ns())), self.takeovers, self.fenced
 
     def _leads(self, publisher: Publisher) -> Situation:
         leading = publisher.figures()
@@ -108,12 +108,12 @@ class ReplicationState:
         return Situation(
             ACTIVE, why, self._who, self._who.name, leading.waiting_records,
             leading.waiting_bytes, lag_s, *self._counts(), leading.position,
-            leading.lease_ns / 1e9, behind=self.roster.behind(self._now_ns()),
+            leading.lease_ns / 1e9, behind=self.members.behind(self._now_ns()),
         )  # fmt: skip
 
     def _follows(self, standby: Standby) -> Situation:
         figures = standby.figures()
-        active = figures.active or self.roster.active(self._now_ns())
+        active = figures.active or self.members.active(self._now_ns())
         return Situation(
             STANDBY, f"standby: {figures.in_words}", self._who, active, figures.lag_records,
             figures.lag_bytes, figures.lag_s, *self._counts(), figures.position,
@@ -122,7 +122,7 @@ class ReplicationState:
 
 
 PROGRESS_S: Final = 10.0
-"""How often a server that joins, reads or fills the stream says how far it is."""
+"""How often a server that catches up or fills the stream says how far it is."""
 
 NEWS_S: Final = 60.0
 """How often a server that waits for the stream says that it does, and why."""
@@ -157,7 +157,7 @@ class ReplicationLog:
         self._foreign_told = 0
 
     def notes(self, notes: list[str]) -> None:
-        """Say what joining has done, each once."""
+        """Say what the catch-up has done, each once."""
         while notes:
             self.log.warn("{note}", event="recovery-note", note=notes.pop(0))
 

@@ -69,7 +69,7 @@ def replicate_url(option: str, url: str) -> str:
     if not url:
         raise click.UsageError(f"{option} needs a URL, nats://HOST[:PORT],.../STREAM")
     from beanstalk_twisted.replication.stream.addresses import PACKAGES, parse
-    from beanstalk_twisted.replication.stream.door import Refused
+    from beanstalk_twisted.replication.stream.interface import Refused
 
     if find_spec("nats") is None:
         raise click.UsageError(f"{option} needs {PACKAGES}")

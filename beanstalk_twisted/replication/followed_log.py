@@ -1,4 +1,4 @@
-"""A log that is followed, without I/O."""
+"""The log of a standby: which writes of the stream continue it, without I/O."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -24,8 +24,8 @@ from beanstalk_twisted.binlog.segments.frames import Frame
 from beanstalk_twisted.replication.stream.messages import NO_TERM, Term, Write
 
 
-class Stray(NamedTuple):
-    """A write that does not go on where the log ends."""
+class Rejected(NamedTuple):
+    """A write that does not continue the log; ``why`` is the rest of a sentence."""
 
     why: str
 
@@ -111,7 +111,7 @@ class FollowedLog:
 
     # Taking in.
 
-    def take(self, write: Write) -> Piece | Stray:
+    def take(self, write: Write) -> Piece | Rejected:
         """Look whether a write goes on where the log ends; if it does the log ends behind it from
         now on, and whoever has a queue applies it next (`Applying`).
 
@@ -119,25 +119,27 @@ class FollowedLog:
         """
         header = self._header_of(write) if write.begins else self._header
         if header is None:
-            return Stray("no segment has begun")
-        if isinstance(header, Stray):
+            return Rejected("no segment has begun")
+        if isinstance(header, Rejected):
             return header
         why = self._begins_wrongly(header) if write.begins else self._goes_on_wrongly(write)
         if why:
-            return Stray(f"segment {write.segment}, offset {write.offset}: {why}")
+            return Rejected(f"segment {write.segment}, offset {write.offset}: {why}")
         start = SEGMENT_HEADER_BYTES if write.begins else 0
         limit = len(write.content) - (TRAILER_BYTES if write.seals else 0)
         lsn = header.first_lsn if write.begins else self.last_lsn + 1
         found = list(frames.in_order(write.content, start, limit, header.salt, lsn))
         end = found[-1].end if found else start
         if end != limit or (found and found[-1].next_lsn <= self.last_lsn):
-            return Stray(f"segment {write.segment}, offset {write.offset + end}: no frame follows")
+            return Rejected(
+                f"segment {write.segment}, offset {write.offset + end}: no frame follows"
+            )
         cut = self._cut_by(header) if write.begins else None
         piece = Piece(write, found, header if write.begins else None, self.last_lsn, cut)
         self._note(piece, header, end)
         return piece
 
-    def _header_of(self, write: Write) -> SegmentHeader | Stray:
+    def _header_of(self, write: Write) -> SegmentHeader | Rejected:
         header = decode_segment_header(write.content[:SEGMENT_HEADER_BYTES])
         if isinstance(header, HeaderProblem):
             if header.foreign:
@@ -145,7 +147,7 @@ class FollowedLog:
                     f"segment {write.segment} of the stream: {header.why}; nothing was lost. "
                     f"Install the version of the active server here, then start again."
                 )
-            return Stray(f"segment {write.segment}: {header.why}")
+            return Rejected(f"segment {write.segment}: {header.why}")
         return header
 
     def _begins_wrongly(self, header: SegmentHeader) -> str:

@@ -1,4 +1,4 @@
-"""What a server that joins a stream has on its own disk, and how that is read."""
+"""The local log of a server that starts, and the check of its history against the stream."""
 
 import os
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from beanstalk_twisted.binlog.segments.format import (
     parse_segment_name,
     segment_name,
 )
-from beanstalk_twisted.replication.followed_log import FollowedLog, Piece, Stray
+from beanstalk_twisted.replication.followed_log import FollowedLog, Piece, Rejected
 from beanstalk_twisted.replication.stream.messages import (
     Assembler,
     Kind,
@@ -30,8 +30,8 @@ from beanstalk_twisted.replication.stream.messages import (
 )
 
 
-class Told:
-    """What the messages of a stream tell of its segments, from one that begins a segment on.
+class StreamHistory:
+    """Segments of a stream as its messages describe them, from one that begins a segment on.
 
     :ivar headers: of the segments that begin, in order.
     :ivar trim_seq: segments below are dead.
@@ -51,7 +51,7 @@ class Told:
         if write is None:
             return
         piece = self._log.take(write)
-        if isinstance(piece, Stray):
+        if isinstance(piece, Rejected):
             return
         if piece.header is not None:
             self.headers.append(piece.header)
@@ -180,7 +180,7 @@ NOTHING_COMMON: Final = (
 )
 
 
-class Comparison:
+class HistoryCheck:
     """Compares the log here with the stream, from a segment on, up to the first difference; and
     cuts what follows.  Both in the I/O thread.
 
@@ -226,7 +226,7 @@ class Comparison:
         None if it counts for nothing.
         """
         piece = self._log.take(write)
-        if isinstance(piece, Stray):
+        if isinstance(piece, Rejected):
             return None
         seq = write.segment
         if piece.header is not None:
@@ -354,7 +354,7 @@ def lost_by_stream(path: str, url: str, why: str) -> Incompatible:
 
 
 class LocalLog(NamedTuple):
-    """:ivar first_bad: the first segment that is not sound; more than all if all are."""
+    """:ivar first_bad: the first damaged segment; above all numbers if none is."""
 
     survey: Survey
     names_of_segments: list[str]
@@ -397,8 +397,8 @@ def read_followed(directory: Directory, progress: Progress) -> Replay:
     return Replay(survey)
 
 
-class Unheard:
-    """A report of a load that goes on in another thread."""
+class NullReport:
+    """A report of a load that nobody reads."""
 
     def read(self, done: int, total: int) -> None: ...
 

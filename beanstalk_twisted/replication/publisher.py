@@ -1,30 +1,45 @@
-"""What the active server tells the stream: batches before they are written, heartbeats, purges."""
+"""What the active server appends to the stream: batches before they are written, heartbeats."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from typing import Final, NamedTuple
 
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.internet.interfaces import IDelayedCall
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.batches import Batch
-from beanstalk_twisted.replication.appender import Appender
-from beanstalk_twisted.replication.roster import Identity, note_text
-from beanstalk_twisted.replication.stream.door import (
+from beanstalk_twisted.replication.membership import Identity, note_text
+from beanstalk_twisted.replication.segment_positions import Purger
+from beanstalk_twisted.replication.states import (
+    BEGINNING,
+    DRAINING,
+    ENDED,
+    LEADING,
+    PUBLISHER,
+)
+from beanstalk_twisted.replication.stream.interface import (
     HeldLease,
     Refused,
     Stream,
     StreamError,
+    Unreachable,
     WrongPosition,
 )
 from beanstalk_twisted.replication.stream.messages import (
+    Foreign,
     Kind,
+    Term,
     encode_note,
     encode_write,
     write_of,
+)
+from beanstalk_twisted.replication.window import (
+    Pending,
+    Reconciliation,
+    Window,
+    another_is_active,
 )
 from beanstalk_twisted.storage.fail_stop import FailStop, fail_stop
 from beanstalk_twisted.storage.io_thread import Reactor
@@ -41,26 +56,28 @@ HAND_OVER_S: Final = 5.0
 and a service manager kills after 90.
 """
 
-PURGE_RETRY_S: Final = 10.0
-"""When a purge that failed is tried again, seconds: what is dead costs space and nothing else."""
+FIRST_RETRY_S: Final = 0.05
+"""Until the stream is asked a second time, seconds; the first time it is asked at once."""
+
+LONGEST_RETRY_S: Final = 1.0
+"""The pause doubles up to this: an election takes seconds, and its end is to be noticed soon."""
 
 
 class Times(NamedTuple):
-    """What a `Publisher` counts time by.
+    """Clock and timeouts of an active server.
 
-    :ivar monotonic_ns: that of the lease and of the `Appender`; ``log_ns`` log time.
+    :ivar log_ns: log time.
     :ivar refuse_s: how long the oldest message waits before changes are refused, seconds.
     :ivar hand_over_s: how long an ordered stop waits for the stream, seconds.
     """
 
-    monotonic_ns: Callable[[], int]
     log_ns: Callable[[], int]
     refuse_s: float = REPLICATE_TIMEOUT_S
     hand_over_s: float = HAND_OVER_S
 
 
 class PublisherEvents(NamedTuple):
-    """What a `Publisher` calls; by default nothing happens.
+    """Callbacks of a `Publisher`; the defaults do nothing.
 
     :ivar fenced: called once: nothing may be appended any more.
     :ivar refuses: called when changes are refused from now on, or no longer.
@@ -91,125 +108,312 @@ class PublisherFigures(NamedTuple):
 
 
 class Publisher:
-    """A `Replica` that is a stream.  The first error that is final ends it: the server is *fenced*,
-    its lease is over at that moment, and whoever wants to know is told once.
+    """Appends to a stream: in order, several messages under way at a time, none twice.  From `lead`
+    on it is the `Replica` of a log.  All methods are called in the reactor's thread.
 
+    Each message expects the one before it, so a stream that has taken any other refuses it.  Where
+    an answer is missing, or is that refusal, the stream is asked (`Reconciliation`): what is
+    there is in; what is missing is sent again with the same expected position, so that one of the
+    two is refused.  The first error that is final ends it: the server is *fenced*, its lease is
+    over at that moment.
+
+    :ivar state: one of `states.PUBLISHER`.
+    :ivar segments: where they begin in the stream, and what is purged.
     :ivar acknowledged_lsn: records up to this one are in the stream.
     :ivar refuses: whether changes are refused, since a message has waited for too long.
     :ivar changed: called when more is acknowledged, or the lease renewed.
+    :ivar events: its callbacks.
     :ivar successor: the id of the server to hand over to; empty for whoever can.
+    :ivar trouble: why the stream takes nothing, in words, as heard last; empty while it does.
     """
 
-    log = Logger()
-
     def __init__(
-        self, stream: Stream, appender: Appender, lease: HeldLease, reactor: Reactor, times: Times,
-        who: Identity, failed: FailStop, first_positions: dict[int, int], acknowledged_lsn: int,
+        self, stream: Stream, reactor: Reactor, now_ns: Callable[[], int], lease: HeldLease,
+        position: int, who: Identity,
     ) -> None:  # fmt: skip
-        """:param appender: of this stream, and renews this lease.
+        """:param now_ns: the monotonic clock of the lease, which each accepted message renews.
+        :param position: of the last message in the stream.
+        """
+        self.state = BEGINNING
+        self.acknowledged_lsn = self._published_lsn = 0
+        self.refuses = False
+        self.changed: Callable[[], None] = lambda: None
+        self.successor = self.trouble = ""
+        self.lease = lease
+        self._stream = stream
+        self._reactor = reactor
+        self._now_ns = now_ns
+        self._who = who
+        self.events = PublisherEvents()
+        self._window = Window(position)
+        self._reconciliation = Reconciliation(stream, reactor, self._window)
+        self._looking: IDelayedCall | Deferred[None] | None = None
+        self._retry_s = 0.0
+        self._ended: BaseException = CancelledError()
+        self.segments = Purger(stream, reactor)
+        self._sent_ns = self._beaten_ns = 0
+        self._timers: dict[Callable[[], None], IDelayedCall] = {}
+        self._handed_over: Deferred[None] = Deferred()
+
+    def _on(self, trigger: str) -> None:
+        self.state = PUBLISHER[self.state][trigger]
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self._window.waiting_bytes
+
+    @property
+    def position(self) -> int:
+        """Position of the last message that is known to be in the stream, and all before it."""
+        return self._window.position
+
+    @property
+    def foreign(self) -> Foreign:
+        return self._reconciliation.foreign
+
+    def oldest_ns(self) -> int | None:
+        """When the oldest message was given that is not acknowledged; None if all are."""
+        return self._window.oldest_ns()
+
+    def figures(self) -> PublisherFigures:
+        now_ns, oldest_ns = self._now_ns(), self.oldest_ns()
+        return PublisherFigures(
+            self.position, self.acknowledged_lsn, self._published_lsn - self.acknowledged_lsn,
+            self.waiting_bytes, 0 if oldest_ns is None else now_ns - oldest_ns,
+            max(0, self.lease.until_ns - now_ns), self.refuses, self.trouble,
+        )  # fmt: skip
+
+    # Appending.
+
+    def begin_term(self, term: Term) -> None:
+        """The next message begins it: it is fenced by no message of an earlier one."""
+        self._reconciliation.term = term
+
+    def append(self, payload: bytes, *, expires: bool = False) -> "Deferred[int]":
+        """Append a message behind all that were given before.
+
+        :param payload: at most `MAX_MESSAGE_BYTES`.
+        :param expires: as `Stream.append`; of a message that means nothing later.
+        :return: its position, when it and all before it are in the stream.
+        :raise WrongPosition: another server has appended; nothing is sent any more.
+        :raise StreamLost: the stream lacks what it had acknowledged; nothing is sent any more.
+        :raise Refused: the stream will never take it; nothing is sent any more.
+        :raise CancelledError: `stop` was called.
+        """
+        if self.state == ENDED:
+            return fail(self._ended)
+        done: Deferred[int] = Deferred()
+        self._add(Pending(payload, self._now_ns(), expires=expires, done=done))
+        return done
+
+    def lead(
+        self, times: Times, failed: FailStop, first_positions: dict[int, int],
+        acknowledged_lsn: int, events: PublisherEvents | None = None,
+    ) -> None:  # fmt: skip
+        """The term is in the stream: publish batches from now on, and send heartbeats.
+
         :param first_positions: where segments begin in the stream, by their numbers; where one is
             missing, nothing is purged before the next.
         """
+        self._on("lead")
         self.acknowledged_lsn = self._published_lsn = acknowledged_lsn
-        self.refuses = False
-        self.changed: Callable[[], None] = lambda: None
-        self.events = PublisherEvents()
-        self.successor = ""
-        self._fail_stop = failed
-        self._stream = stream
-        self.appender = appender
-        self._lease = lease
-        self._reactor = reactor
         self._times = times
-        self._who = who
-        self._first_positions = dict(first_positions)
-        self._is_over = False
-        self._said_ns = 0
-        self._timers: dict[Callable[[], None], IDelayedCall] = {}
-        self._purge_below = self._purging = 0
-        self._handing_over: Deferred[None] | None = None
-        self._is_said = False
+        self._fail_stop = failed
+        self.segments.begin(first_positions, failed)
+        self.events = self.events if events is None else events
 
     def start(self) -> None:
         """Begin to send heartbeats, with one."""
         self._say_alive()
         self._beat()
 
-    def stop(self) -> None:
-        self._is_over = True
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
-        self.appender.stop()
-
-    @property
-    def waiting_bytes(self) -> int:
-        return self.appender.waiting_bytes
-
-    @property
-    def first_in_use(self) -> int:
-        """Position of the first message known to be in use, 0 if none is; no purge goes further."""
-        return self._first_positions[min(self._first_positions)] if self._first_positions else 0
-
-    def figures(self) -> PublisherFigures:
-        now_ns = self._times.monotonic_ns()
-        oldest_ns = self.appender.oldest_ns()
-        return PublisherFigures(
-            self.appender.position, self.acknowledged_lsn,
-            self._published_lsn - self.acknowledged_lsn, self.waiting_bytes,
-            0 if oldest_ns is None else now_ns - oldest_ns,
-            max(0, self._lease.until_ns - now_ns), self.refuses, self.appender.trouble,
-        )  # fmt: skip
-
-    # Appending.
-
     def publish(self, batch: Batch) -> None:
-        if self._is_over:
+        if self.state == ENDED:
             return
         self._published_lsn = batch.last_lsn
+        now_ns = self._now_ns()
         parts = list(encode_write(write_of(batch, self._times.log_ns())))
-        appended = [self._append(part) for part in parts]
+        given = [Pending(part, now_ns) for part in parts]
+        given[-1].lsn = batch.last_lsn
         if batch.begins:
-            appended[0].addCallback(self._note_first, batch.seq)
+            given[0].begins = batch.seq
+        for pending in given:
+            self._add(pending)
+        if batch.begins:
             # Each segment is followed by the lease: who begins to read there learns it.
             self._say_alive(expires=False)
-        appended[-1].addCallback(self._acknowledge, batch.last_lsn)
-        for each in appended:
-            each.addErrback(self._fell)
 
-    def _append(self, payload: bytes, expires: bool = False) -> "Deferred[int]":
-        appended = self.appender.append(payload, expires=expires)
-        self._set_timer(self._look_for_old, self._times.refuse_s)
-        return appended
+    def stop(self) -> None:
+        """Send nothing more; what has no answer fails with `CancelledError`, and may be in."""
+        self._end(CancelledError())
 
-    def _note_first(self, position: int, seq: int) -> int:
-        self._first_positions[seq] = position
-        return position
+    # Sending.
 
-    def _acknowledge(self, position: int, lsn: int) -> None:
-        self.acknowledged_lsn = max(self.acknowledged_lsn, lsn)
-        if self.refuses:
-            self._look_for_old()
-        self.changed()
-        if self._handing_over is not None and self.appender.oldest_ns() is None:
-            self._say_handed_over()
+    def _add(self, pending: Pending) -> None:
+        self._window.add(pending)
+        if self.state != BEGINNING:
+            self._set_timer(self._look_for_old, self._times.refuse_s)
+        self._send_more()
 
-    def _fell(self, failure: Failure) -> None:
-        error = failure.value
-        if self._is_over or isinstance(error, CancelledError):
+    def _send_more(self) -> None:
+        while self._looking is None and (pending := self._window.take()) is not None:
+            self._send(pending)
+
+    def _send(self, pending: Pending) -> None:
+        now_ns = self._sent_ns = self._now_ns()
+        pending.sends += 1
+        if pending.sends == 1:
+            pending.first_sent_ns = now_ns
+        sending = self._stream.append(
+            pending.payload, pending.position - 1, expires=pending.expires
+        )  # fmt: skip
+        answered = partial(self._answered, pending, pending.sends, pending.position, now_ns)
+        sending.add_done_callback(partial(self._reactor.callFromThread, answered))
+
+    def _answered(
+        self, pending: Pending, number: int, wanted: int, sent_ns: int, sending: "Future[int]"
+    ) -> None:  # fmt: skip
+        """:param number: which of its sends this answers, and ``wanted`` for which position."""
+        if self.state != ENDED:
+            try:
+                self._accept(pending, number, wanted, sent_ns, sending)
+            except BaseException as error:
+                self._end(error)
+
+    def _accept(
+        self, pending: Pending, number: int, wanted: int, sent_ns: int, sending: "Future[int]"
+    ) -> None:  # fmt: skip
+        """That a send has failed tells nothing of a later one; that one has succeeded tells all.
+
+        :raise BaseException: it is over.
+        """
+        try:
+            position = sending.result()
+        except (Unreachable, WrongPosition) as error:
+            self._note_trouble(error)
+            if number == pending.sends and pending.proven_ns is None:
+                self._doubt()
             return
+        if position != wanted:
+            raise another_is_active(self._stream.url, f"message {wanted} is at {position}")
+        if position == pending.position:
+            # Else it is not in its place, and was sent again.
+            pending.prove(sent_ns)
+            self._settle()
+            self._send_more()
+
+    def _settle(self) -> None:
+        """What is known to be in the stream, and all before it, counts and renews the lease."""
+        has_settled = False
+        while (pending := self._window.settle()) is not None:
+            assert pending.proven_ns is not None
+            has_settled = True
+            self.lease.accepted(pending.proven_ns)
+            self.acknowledged_lsn = max(self.acknowledged_lsn, pending.lsn)
+            if pending.begins:
+                self.segments.first_positions[pending.begins] = pending.position
+            if pending.done is not None:
+                pending.done.callback(pending.position)
+        if has_settled and self.state != ENDED:
+            self._retry_s = 0.0
+            self.trouble = ""
+            if self.refuses:
+                self._look_for_old()
+            self.changed()
+            if self.state == DRAINING and not self._window:
+                self._say_handed_over()
+
+    def _note_trouble(self, error: BaseException) -> None:
+        if isinstance(error, Unreachable):
+            self.trouble = str(error).removeprefix(f"{self._stream.url}: ")
+
+    # What became of those without an answer.
+
+    def _doubt(self) -> None:
+        """Send nothing new before it is known what is in the stream."""
+        if self._looking is None:
+            retry_s = self._retry_s
+            self._retry_s = min(max(2 * retry_s, FIRST_RETRY_S), LONGEST_RETRY_S)
+            self._looking = self._reactor.callLater(retry_s, self._look)
+
+    def _look(self) -> None:
+        looking = self._looking = Deferred.fromCoroutine(self._reconcile())
+        looking.addCallback(lambda _: self._looked()).addErrback(self._not_looked)
+
+    async def _reconcile(self) -> None:
+        """As `Reconciliation.run`."""
+        await self._reconciliation.run()
+
+    def _looked(self) -> None:
+        """Send those again that are missing, and go on."""
+        self._settle()
+        for pending in list(self._window.under_way):
+            if pending.proven_ns is None and self.state != ENDED:
+                self._send(pending)
+        self._looking = None
+        self._send_more()
+
+    def _not_looked(self, failure: Failure) -> None:
+        error = failure.value
+        if self.state == ENDED or error is None:
+            return
+        if isinstance(error, Unreachable):
+            self._note_trouble(error)
+            self._looking = None
+            self._doubt()
+        else:
+            self._end(error)
+
+    # The end.
+
+    def _end(self, error: BaseException) -> None:
+        """From this moment on nothing may be said to anybody."""
+        if self.state == ENDED:
+            return
+        was_leading, self._ended = self.state != BEGINNING, error
+        self._on("end")
+        for timer in (*self._timers.values(), self._looking):
+            if timer is not None:
+                timer.cancel()
+        self._timers.clear()
+        self.segments.stop()
+        if was_leading and not isinstance(error, CancelledError):
+            self._tell_end(error)
+        for pending in self._window.clear():
+            if pending.done is not None:
+                pending.done.errback(Failure(error))
+        if was_leading and not self._handed_over.called:
+            # Who waits for the hand-over may begin the next term when it ends.
+            self._handed_over.callback(None)
+
+    def _tell_end(self, error: BaseException) -> None:
         if not isinstance(error, WrongPosition | Refused):
-            self._fail_stop(failure)
+            self._fail_stop(Failure(error))
             return
         try:
-            # From this moment on nothing may be said to anybody.
-            self._lease.end()
-            self.stop()
-            # Who waits for the hand-over may begin the next term when it ends.
+            self.lease.end()
             self.events.fenced(error)
-            self._end_hand_over()
         except BaseException:
             self._fail_stop.caught()
+
+    def hand_over(self) -> "Deferred[None]":
+        """The log has ended in order: say so when all of it is in the stream.  From then on nothing
+        may be said to anybody.
+
+        :return: fires when that is in the stream, or too long has passed, or it never will be.
+        """
+        if self.state != ENDED:
+            self._on("drain")
+            self._set_timer(self.stop, self._times.hand_over_s)
+            if not self._window:
+                self._say_handed_over()
+        return self._handed_over
+
+    def _say_handed_over(self) -> None:
+        self._on("hand_over")
+        self.lease.end()
+        said = self.append(self._note(Kind.HANDED_OVER, self.successor))
+        said.addCallbacks(lambda position: self.stop(), lambda failure: None)
 
     # Heartbeats.
 
@@ -218,40 +422,36 @@ class Publisher:
         say as much when they are.  One a lease is sent in any case: a standby that came later
         learns from it how long the lease is.
         """
-        now_ns = self._times.monotonic_ns()
-        if self._handing_over is not None:
+        if self.state != LEADING:
             return
-        oldest_ns = self.appender.oldest_ns()
-        lease_ns = self._lease.seconds * NS
-        is_due = self._lease.heartbeat_due_ns(self.appender.sent_ns) <= now_ns
-        is_wanted = now_ns - self._said_ns >= lease_ns and now_ns - (oldest_ns or now_ns) < lease_ns
+        now_ns, oldest_ns = self._now_ns(), self.oldest_ns()
+        lease_ns = self.lease.seconds * NS
+        is_due = self.lease.heartbeat_due_ns(self._sent_ns) <= now_ns
+        is_wanted = (
+            now_ns - self._beaten_ns >= lease_ns and now_ns - (oldest_ns or now_ns) < lease_ns
+        )
         if is_wanted or (is_due and oldest_ns is None):
             self._say_alive()
-        if is_due:
-            due_ns = self._lease.heartbeat_due_ns(now_ns)
-        else:
-            due_ns = self._lease.heartbeat_due_ns(self.appender.sent_ns)
+        due_ns = self.lease.heartbeat_due_ns(now_ns if is_due else self._sent_ns)
         self._set_timer(self._beat, (due_ns - now_ns) / NS)
 
     def _say_alive(self, expires: bool = True) -> None:
-        self._said_ns = self._times.monotonic_ns()
-        said = self._note(Kind.HEARTBEAT, expires=expires)
-        said.addCallback(self._acknowledge, 0).addErrback(self._fell)
+        self._beaten_ns = self._now_ns()
+        self._add(Pending(self._note(Kind.HEARTBEAT), self._beaten_ns, expires=expires))
 
-    def _note(self, kind: Kind, to: str = "", expires: bool = False) -> "Deferred[int]":
-        text = note_text(self._who, to, self._lease.seconds)
-        payload = encode_note(kind, self.acknowledged_lsn, self._times.log_ns(), text)
-        return self._append(payload, expires)
+    def _note(self, kind: Kind, to: str = "") -> bytes:
+        text = note_text(self._who, to, self.lease.seconds)
+        return encode_note(kind, self.acknowledged_lsn, self._times.log_ns(), text)
 
     # What waits too long.
 
     def _look_for_old(self) -> None:
         """Changes are refused while the oldest message has waited for too long."""
-        oldest_ns = self.appender.oldest_ns()
+        oldest_ns = self.oldest_ns()
         if oldest_ns is None:
             self._set_refuses(False)
             return
-        rest_s = self._times.refuse_s - (self._times.monotonic_ns() - oldest_ns) / NS
+        rest_s = self._times.refuse_s - (self._now_ns() - oldest_ns) / NS
         self._set_refuses(rest_s <= 0)
         if rest_s > 0:
             self._set_timer(self._look_for_old, rest_s)
@@ -261,70 +461,10 @@ class Publisher:
             self.refuses = refuses
             self.events.refuses(refuses)
 
-    # What is wanted no more.
-
     def trimmed(self, seq: int) -> None:
         """Purge what comes before the next segment, once it is known where that begins."""
-        for dead in [each for each in self._first_positions if each <= seq]:
-            del self._first_positions[dead]
-        self.purge(self._first_positions.get(seq + 1, 0))
-
-    def purge(self, below: int) -> None:
-        """Purge messages below a position, and try again until that has been done."""
-        if below > self._purge_below and not self._is_over:
-            self._purge_below = below
-            self._purge()
-
-    def _purge(self) -> None:
-        if not self._purging:
-            self._purging = self._purge_below
-            purged = partial(self._reactor.callFromThread, self._purged)
-            self._stream.purge(self._purging).add_done_callback(purged)
-
-    @fail_stop
-    def _purged(self, purged: "Future[None]") -> None:
-        below, self._purging = self._purging, 0
-        if self._is_over:
-            return
-        error = purged.exception()
-        if error is not None:
-            self.log.warn(
-                "{url}: messages below {below} were not purged, which is tried again: {error}",
-                event="purge-failed", url=self._stream.url, below=below, error=error,
-            )  # fmt: skip
-            self._set_timer(self._purge, PURGE_RETRY_S)
-        elif self._purge_below > below:
-            self._purge()
-
-    # The end.
-
-    def hand_over(self) -> "Deferred[None]":
-        """The log has ended in order: say so when all of it is in the stream.  From then on nothing
-        may be said to anybody.
-
-        :return: fires when that is in the stream, or too long has passed, or it never will be.
-        """
-        handed_over = self._handing_over = Deferred()
-        if self._is_over:
-            self._end_hand_over()
-            return handed_over
-        self._set_timer(self._end_hand_over, self._times.hand_over_s)
-        if self.appender.oldest_ns() is None:
-            self._say_handed_over()
-        return handed_over
-
-    def _say_handed_over(self) -> None:
-        if not self._is_said:
-            self._is_said = True
-            self._lease.end()
-            said = self._note(Kind.HANDED_OVER, self.successor)
-            said.addCallback(lambda position: self._end_hand_over()).addErrback(self._fell)
-
-    def _end_hand_over(self) -> None:
-        handed_over, self._handing_over = self._handing_over, None
-        if handed_over is not None:
-            self.stop()
-            handed_over.callback(None)
+        if self.state != ENDED:
+            self.segments.trimmed(seq)
 
     def _set_timer(self, call: Callable[[], None], delay_s: float) -> None:
         """One of each kind: the first."""

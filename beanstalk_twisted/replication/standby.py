@@ -9,26 +9,29 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.directory import Directory
-from beanstalk_twisted.replication.appender import Appender
-from beanstalk_twisted.replication.followed_log import FollowedLog, Stray
-from beanstalk_twisted.replication.joining import Joining
+from beanstalk_twisted.replication import states
+from beanstalk_twisted.replication.catch_up import CatchUp
+from beanstalk_twisted.replication.followed_log import FollowedLog, Rejected
 from beanstalk_twisted.replication.local_log import newer_message, not_whole
 from beanstalk_twisted.replication.log_copy import Applying, LogCopy, SegmentFiles
-from beanstalk_twisted.replication.reception import (
+from beanstalk_twisted.replication.membership import Identity, note_text, read_note
+from beanstalk_twisted.replication.promotion import Begun, Promoted, Promotion
+from beanstalk_twisted.replication.publisher import Publisher
+from beanstalk_twisted.replication.receiving import (
+    CATCHES_UP,
     FOLLOWS,
     HEARS_NOTHING,
-    JOINS,
     RETRY_S,
-    Asking,
-    FirstPositions,
+    SAID_OF,
     Missing,
-    Reception,
+    Poller,
+    ReceiveBuffer,
     StandbyFigures,
     why_active,
     why_not_in_sync,
 )
-from beanstalk_twisted.replication.roster import Identity, note_text, read_note
-from beanstalk_twisted.replication.stream.door import (
+from beanstalk_twisted.replication.segment_positions import FirstPositions
+from beanstalk_twisted.replication.stream.interface import (
     Ends,
     Message,
     Silence,
@@ -49,7 +52,6 @@ from beanstalk_twisted.replication.stream.messages import (
     encode_note,
 )
 from beanstalk_twisted.replication.stream_reading import Behind
-from beanstalk_twisted.replication.succeeding import Begun, Succeeding, Succession
 from beanstalk_twisted.replication.waits import Waits, in_reactor
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.clock import LogClock
@@ -63,23 +65,24 @@ asked for: a tenth of a second of what can be applied.
 SLICE_BYTES: Final = 1 << 20
 """Bytes of messages that one turn looks at, at most: 1 ms for their checksums."""
 
-MAX_STRAYS: Final = 100
-"""Writes in a row that do not go on, after which this log is taken for the wrong one and joined
-anew: a server that was fenced leaves one.
+MAX_REJECTED: Final = 100
+"""Writes in a row that do not continue the log here, after which it is taken for the wrong one and
+this server catches up again: a server that was fenced leaves one.
 """
 
 
 class Standby:
-    """Follows one stream with one queue, once: it joins its log to the stream, follows it, and when
+    """Follows one stream with one queue, once: it catches up with it, follows it, and when
     the active server is silent for the time of a lease it begins the next segment, first in the
     stream, then here.
 
-    :ivar notes: what joining has done, a sentence each; whoever has logged them may empty it.
+    :ivar state: one of `states.STANDBY`.
+    :ivar notes: what the catch-up has done, a sentence each; whoever has logged them may empty it.
     :ivar heard_lease_s: the lease of the active server, as it says; 0 before it has.
-    :cvar appender: what appends this server's messages, from its first one on.
+    :cvar publisher: appends this server's messages, from its first one on.
     """
 
-    appender: type[Appender] = Appender
+    publisher: type[Publisher] = Publisher
 
     def __init__(
         self, stream: Stream, directory: Directory, queue: WorkQueue, clock: LogClock,
@@ -98,7 +101,9 @@ class Standby:
         self.notes: list[str] = []
         self.foreign = Foreign()
         self.heard_lease_s = 0.0
-        self._doing = JOINS
+        self.state = states.CATCHING_UP
+        self._progress = CATCHES_UP
+        self._is_unheard = False
         self._active = ""
         self._log = FollowedLog()
         self._applying = Applying(queue, self._log)
@@ -107,31 +112,35 @@ class Standby:
         self._silence = Silence(lease_s, now_ns())
         self._first_positions = FirstPositions(self._log, stream, self._spawn)
         self._mark = FillMark()
-        self._begins_at = self._position = self._received_lsn = self._strays = 0
-        self._begun_ns, self._has_joined = now_ns(), False
+        self._begins_at = self._position = self._received_lsn = self._rejected = 0
+        self._begun_ns = now_ns()
         self._handed_over_by = ""
         self._gaps = Gaps()
         self._slices: Iterator[None] | None = None
         self._turn: IDelayedCall | None = None
         self._waking: IDelayedCall | None = None
-        self._is_trying = self._is_refilled = self._is_over = False
         self._waits = Waits(reactor)
-        self._asking = Asking(
+        self._poller = Poller(
             stream, reactor, now_ns, self._silence, self._waits, self._not_answered
         )
-        self._missing = Missing(stream, self._gaps, self._asking, self._spawn)
-        self._reception = Reception(
+        # What is in the stream by then was sent before: silence counts from there on.
+        self._catch_up = CatchUp(
+            directory, io, self._poller.ask, stream, self._note_progress,
+            lambda: self._silence.heard(now_ns()),
+        )  # fmt: skip
+        self._missing = Missing(stream, self._gaps, self._poller, self._spawn)
+        self._buffer = ReceiveBuffer(
             stream, reactor, now_ns, self._silence, self._waits, self._spawn, self._fail,
             self._arrived,
         )  # fmt: skip
-        self._succeeding = Succeeding(
+        self._promotion = Promotion(
             stream, directory, queue, clock, reactor, io, self._waits, lease_s, segment_bytes,
-            now_ns, who, self.appender,
+            now_ns, who, self.publisher,
         )  # fmt: skip
-        self._done: Deferred[Succession] = Deferred(lambda _: self.stop())
+        self._done: Deferred[Promoted] = Deferred(lambda _: self.stop())
 
-    def run(self) -> "Deferred[Succession]":
-        """Join, follow, and become active when it is time.
+    def run(self) -> "Deferred[Promoted]":
+        """Catch up, follow, and become active when it is time.
 
         :return: fires when this server's first batch is in the stream and on the local disk.
         :raise Behind: the stream does not go on where the log here ends: take another queue.
@@ -139,7 +148,7 @@ class Standby:
         :raise StreamError: the stream cannot be.
         :raise CancelledError: it was stopped.
         """
-        self._spawn(self._join())
+        self._spawn(self._begin())
         return self._done
 
     def stop(self) -> None:
@@ -147,13 +156,14 @@ class Standby:
 
     def figures(self) -> StandbyFigures:
         now_ns = self._now_ns()
-        # While it joins nobody knows what of the stream it has.
-        since_ns = self._reception.behind_since_ns if self._has_joined else self._begun_ns
-        doing, trouble = self._doing, self._asking.trouble or self._succeeding.trouble
+        # While it catches up nobody knows what of the stream it has.
+        is_catching_up = self.state == states.CATCHING_UP
+        since_ns = self._begun_ns if is_catching_up else self._buffer.behind_since_ns
+        doing, trouble = self._doing, self._poller.trouble or self._promotion.trouble
         if doing == FOLLOWS:
             is_silent, trouble = now_ns >= self._silence.over_ns(), ""
             doing = why_not_in_sync(
-                self._stream.url, self._mark, is_silent, self._position, self._reception.old_to,
+                self._stream.url, self._mark, is_silent, self._position, self._buffer.old_to,
                 self._log, self._gaps,
             ) or FOLLOWS  # fmt: skip
         return StandbyFigures(
@@ -161,6 +171,15 @@ class Standby:
             max(0, self._received_lsn - self._log.last_lsn), self._ahead_bytes,
             0.0 if since_ns is None else (now_ns - since_ns) / 1e9, doing == FOLLOWS, trouble,
         )  # fmt: skip
+
+    @property
+    def _doing(self) -> str:
+        if self.state in (states.CATCHING_UP, states.FILLING):
+            return self._progress
+        return HEARS_NOTHING if self._is_unheard else SAID_OF.get(self.state, FOLLOWS)
+
+    def _on(self, trigger: str) -> None:
+        self.state = states.STANDBY[self.state][trigger]
 
     @property
     def known_to(self) -> int:
@@ -175,76 +194,69 @@ class Standby:
         Deferred.fromCoroutine(work).addErrback(self._fail)
 
     def _fail(self, failure: Failure) -> None:
-        if failure.check(CancelledError) is None or not self._is_over:
+        if failure.check(CancelledError) is None or self.state != states.ENDED:
             self._end(failure)
 
-    def _end(self, outcome: "Succession | Failure") -> None:
-        if self._is_over:
+    def _end(self, outcome: "Promoted | Failure") -> None:
+        if self.state == states.ENDED:
             return
-        self._is_over = True
-        self._reception.leave()
+        self._on("end")
+        self._buffer.leave()
         for call in (self._turn, self._waking):
             if call is not None and call.active():
                 call.cancel()
         self._waits.leave()
         if isinstance(outcome, Failure):
-            self._succeeding.stop()
+            self._promotion.stop()
             self._waits.end()
             self._copy.stop()
         if not self._done.called:
             self._done.callback(outcome)
 
     def _not_answered(self) -> None:
-        if self._doing == FOLLOWS:
-            self._doing = HEARS_NOTHING
+        self._is_unheard = self._is_unheard or self.state in (states.FOLLOWING, states.CHECKING)
 
-    # Joining.
+    # Catching up.
 
-    async def _join(self) -> None:
-        def progress(position: int, last: int) -> None:
-            self._doing = f"{JOINS}: message {position} of {last}"
+    def _note_progress(self, position: int, last: int) -> None:
+        self._progress = f"{CATCHES_UP}: message {position} of {last}"
 
-        # What is in the stream by then was sent before: silence counts from here on.
-        joining = Joining(
-            self._directory, self._io, self._asking.ask, self._stream, progress,
-            lambda: self._silence.heard(self._now_ns()),
-        )  # fmt: skip
+    async def _begin(self) -> None:
         try:
-            joined = await joining.join(self._queue, self._clock, self._log)
+            caught_up = await self._catch_up.run(self._queue, self._clock, self._log)
         finally:
-            self.notes += joining.notes
-        self._has_joined = True
-        if joined.fills:
-            await self._fill(joined.position)
+            self.notes += self._catch_up.notes
+        self._on("fill" if caught_up.fills else "follow")
+        if caught_up.fills:
+            await self._fill(caught_up.position)
             return
-        self._position = self._reception.newest = joined.position
-        self._reception.old_to = joined.last
+        self._position = self._buffer.newest = caught_up.position
+        self._buffer.old_to = caught_up.last
         # An answer that does not come says nothing of the active server there.
-        asking = Asking(
+        poller = Poller(
             self._stream, self._reactor, self._now_ns, Silence(0, 0), self._waits, lambda: None
         )  # fmt: skip
-        self._first_positions.begin(joined.first_positions, joined.older, asking.ask)
-        self._mark = joined.mark
-        self._gaps.displaced_to = joined.displaced_to
-        self._active = joined.said.name
-        self._hear_lease(joined.said.lease_s)
+        self._first_positions.begin(caught_up.first_positions, caught_up.older, poller.ask)
+        self._mark = caught_up.mark
+        self._gaps.displaced_to = caught_up.displaced_to
+        self._active = caught_up.said.name
+        self._hear_lease(caught_up.said.lease_s)
         self._assembler = Assembler(self._log.term)
         self._copy.begin(self._log.open_segment)
-        self._doing = FOLLOWS
-        self._reception.follow()
+        self._buffer.follow()
         self._look_at(self._silence.over_ns())
 
     async def _fill(self, position: int) -> None:
         """The stream has no log, or part of the one that is here: fill it, and begin a segment."""
-        self._doing = "fills the stream"
+        self._progress = "fills the stream"
         size = 0
 
         def progress(done: int, total: int) -> None:
             nonlocal size
             size = total >> 20
-            self._doing = f"fills the stream: {done >> 20} of {size} MB"
+            self._progress = f"fills the stream: {done >> 20} of {size} MB"
 
-        begun, first_positions = await self._succeeding.fill(position, progress)
+        begun, first_positions = await self._promotion.fill(position, progress)
         why = f"the stream was empty, and is filled with the log that was here, {size} MB"
         # That was tried at once; whoever begins with an empty log would read it all.
         await self._write(begun, first_positions, why, purge_below=position + 1)
@@ -257,29 +269,30 @@ class Standby:
     # Receiving, and applying a slice a turn.
 
     def _arrived(self) -> None:
-        if self._doing == HEARS_NOTHING:
-            self._doing = FOLLOWS
+        self._is_unheard = False
         if self._ahead_bytes > MAX_AHEAD_BYTES:
-            self._reception.leave()
+            self._buffer.leave()
         self._go_on()
 
     @property
     def _ahead_bytes(self) -> int:
-        return self._reception.waiting_bytes + self._copy.waiting_bytes
+        return self._buffer.waiting_bytes + self._copy.waiting_bytes
 
     def _go_on(self) -> None:
-        if self._turn is None and not (self._is_over or self._is_trying or self._is_refilled):
+        if self._turn is None and self.state == states.FOLLOWING:
             self._turn = self._reactor.callLater(0, self._do_turn)
 
     def _do_turn(self) -> None:
         self._turn = None
+        if self.state != states.FOLLOWING:
+            return
         try:
             has_more = self._do_slice()
         except BaseException:
             self._fail(Failure())
             return
-        if self._reception.following is None and self._ahead_bytes < MAX_AHEAD_BYTES // 4:
-            self._reception.follow()
+        if self._buffer.following is None and self._ahead_bytes < MAX_AHEAD_BYTES // 4:
+            self._buffer.follow()
         if has_more:
             self._go_on()
 
@@ -290,14 +303,14 @@ class Standby:
             self._slices = None
             self._copy.trim(self._log.trim_seq)
         budget = SLICE_BYTES
-        while not self._reception.is_empty and self._slices is None and budget > 0:
-            if self._is_refilled:
+        while not self._buffer.is_empty and self._slices is None and budget > 0:
+            if self.state == states.REFILLED:
                 return False
-            message = self._reception.take()
+            message = self._buffer.take()
             budget -= len(message.payload)
             self._take(message)
         if self._is_caught_up:
-            self._reception.behind_since_ns = None
+            self._buffer.behind_since_ns = None
             # Records of what did not go on will not be applied.
             self._received_lsn = self._log.last_lsn
         return not self._is_caught_up
@@ -328,7 +341,7 @@ class Standby:
         segment = part.write.segment
         if not (self._log.segment or self._mark.may_begin_with(segment)):
             # For the assembler it would be the beginning of a term.
-            self._stray(f"segment {segment}: a filling begins with another", 0)
+            self._reject(f"segment {segment}: a filling begins with another", 0)
             return
         if not (part.continues or self._assembler.is_midway):
             self._begins_at = self._position
@@ -336,11 +349,11 @@ class Standby:
         if write is None:
             return
         piece = self._log.take(write)
-        if isinstance(piece, Stray):
+        if isinstance(piece, Rejected):
             self._mark.came_again(write, self._first_positions.known, self._begins_at)
-            self._stray(piece.why, write.last_lsn)
+            self._reject(piece.why, write.last_lsn)
             return
-        self._strays = 0
+        self._rejected = 0
         self._gaps.went_on()
         self._heard(write.time_ns)
         if write.begins:
@@ -350,10 +363,10 @@ class Standby:
         self._copy.add(piece)
         self._slices = self._applying.apply(piece)
 
-    def _stray(self, why: str, last_lsn: int) -> None:
-        self._strays += 1
+    def _reject(self, why: str, last_lsn: int) -> None:
+        self._rejected += 1
         self._gaps.told_of(last_lsn, self._log.last_lsn)
-        if self._strays > MAX_STRAYS:
+        if self._rejected > MAX_REJECTED:
             raise Behind(why)
 
     def _note(self, note: Note) -> None:
@@ -363,7 +376,7 @@ class Standby:
             self._active = said.name or self._active
             self._heard(note.time_ns)
         if note.kind is Kind.FILL_BEGINS and self._log.segment:
-            self._is_refilled = True
+            self._on("refill")
             self._spawn(self._follow_anew())
         elif note.kind is Kind.FILL_BEGINS:
             self._assembler.fill_begins()
@@ -375,19 +388,19 @@ class Standby:
         self._mark.note(note, self._position, self._log.last_lsn)
         self._hear_lease(said.lease_s)
         # What was received behind it says that another server has begun.
-        is_newest = self._position == self._reception.newest
+        is_newest = self._position == self._buffer.newest
         self._handed_over_by = said.name if note.kind is Kind.HANDED_OVER else ""
         if note.kind is Kind.HANDED_OVER and is_newest and said.is_for(self._who):
             self._silence.handed_over()
             self._look_at(self._now_ns())
 
     def _heard(self, time_ns: int) -> None:
-        """What came after the joining shows that its sender is there; else it may be old."""
-        if self._position > self._reception.old_to:
+        """What came after the catch-up shows that its sender is there; else it may be old."""
+        if self._position > self._buffer.old_to:
             self._clock.go_on_from(time_ns)
 
     async def _follow_anew(self) -> None:
-        """Write all that came, so that more is here when the stream is joined again."""
+        """Write all that came, so that more is here when this server catches up again."""
         await self._copy.close()
         raise Behind("it is filled anew")
 
@@ -396,13 +409,13 @@ class Standby:
     def _look_at(self, at_ns: int) -> None:
         if self._waking is not None and self._waking.active():
             self._waking.cancel()
-        if not self._is_over:
+        if self.state == states.FOLLOWING:
             wait_s = max(0.0, (at_ns - self._now_ns()) / 1e9)
             self._waking = self._reactor.callLater(wait_s, self._look)
 
     def _look(self) -> None:
-        is_reading = self._reception.is_reading(int(self._silence.seconds * 1e9))
-        if self._now_ns() < self._silence.over_ns() or self._is_trying or self._is_refilled:
+        is_reading = self._buffer.is_reading(int(self._silence.seconds * 1e9))
+        if self._now_ns() < self._silence.over_ns():
             self._look_at(self._silence.over_ns())
         elif not self._is_caught_up or self._mark.is_filling or is_reading:
             self._look_at(self._now_ns() + int(RETRY_S * 1e9))
@@ -411,41 +424,39 @@ class Standby:
 
     @property
     def _is_caught_up(self) -> bool:
-        return self._reception.is_empty and self._slices is None
+        return self._buffer.is_empty and self._slices is None
 
     async def _try(self) -> None:
         """The active server is silent: begin a segment, if nothing else is in the stream."""
-        self._is_trying = True
-        is_active = False
-        try:
-            ends = await self._asking.ask(self._stream.ends)
-            if self._is_silent:
-                self._missing.refuse(self._position, ends)
-            if ends.last > self._position and self._is_silent:
-                await self._go_to_end(ends)
-            elif ends.last == self._position and self._is_silent:
-                if not self._log.is_whole:
-                    oldest = min(self._log.segments)
-                    raise not_whole(self._stream.url, oldest, self._log.trim_seq)
-                is_active = await self._begin_segment()
-        finally:
-            self._is_trying = False
-        if not is_active:
-            self._go_on()
-            self._look_at(max(self._silence.over_ns(), self._now_ns() + int(RETRY_S * 1e9)))
+        self._on("check")
+        ends = await self._poller.ask(self._stream.ends)
+        if self._is_silent:
+            self._missing.refuse(self._position, ends)
+        if ends.last > self._position and self._is_silent:
+            await self._go_to_end(ends)
+        elif ends.last == self._position and self._is_silent:
+            if not self._log.is_whole:
+                oldest = min(self._log.segments)
+                raise not_whole(self._stream.url, oldest, self._log.trim_seq)
+            if await self._begin_segment():
+                return
+        self._on("follow")
+        self._go_on()
+        self._look_at(max(self._silence.over_ns(), self._now_ns() + int(RETRY_S * 1e9)))
 
     async def _go_to_end(self, ends: Ends) -> None:
         """Something was appended behind the last message that was received.  It is on its way,
         unless it was heartbeats, and they have expired.  Then append a message that does not: when
         that is received nothing before it can be on its way, whoever of NATS has answered here.
         """
-        found = await self._asking.ask(partial(self._stream.read, self._position + 1))
+        found = await self._poller.ask(partial(self._stream.read, self._position + 1))
         if not self._is_silent:
             return
         if found is not None:
-            self._reception.follow_anew()
+            self._buffer.follow_anew()
             return
-        self._doing = "looks for the end of the stream"
+        self._on("probe")
+        self._is_unheard = False
         note = encode_note(
             Kind.HEARTBEAT, self._log.last_lsn, self._clock.now_ns(), note_text(self._who)
         )  # fmt: skip
@@ -455,8 +466,6 @@ class Standby:
         except (Unreachable, WrongPosition):
             # If it was appended it is received; else another one was first.
             return
-        finally:
-            self._doing = FOLLOWS
 
     @property
     def _is_silent(self) -> bool:
@@ -467,17 +476,16 @@ class Standby:
         why = why_active(
             self._handed_over_by, self._active, self._silence.seconds, not self._log.segment
         )  # fmt: skip
-        self._doing = "begins a term: waits until the stream has accepted that"
+        self._on("promote")
+        self._is_unheard = False
         for _ in self._queue.following.begin_segment(self._log.time_ns):
             await self._waits.sleep(0)
         if not self._is_caught_up:
-            self._doing = FOLLOWS
             return False
         try:
-            begun = await self._succeeding.begin_segment(self._log, self._position)
+            begun = await self._promotion.begin_segment(self._log, self._position)
         except WrongPosition:
             self._silence.heard(self._now_ns())
-            self._doing = FOLLOWS
             return False
         await self._write(begun, self._first_positions.alive, why)
         return True
@@ -486,7 +494,7 @@ class Standby:
         self, begun: Begun, first_positions: dict[int, int], why: str, purge_below: int = 0
     ) -> None:
         """This server is active: go on here as in the stream."""
-        self._reception.leave()
+        self._buffer.leave()
         await self._copy.close()
-        succession = await self._succeeding.write(begun, first_positions, why)
-        self._end(succession._replace(purge_below=purge_below))
+        promoted = await self._promotion.write(begun, first_positions, why)
+        self._end(promoted._replace(purge_below=purge_below))

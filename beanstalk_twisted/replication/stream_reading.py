@@ -1,4 +1,4 @@
-"""Reading a stream, and where it begins segments."""
+"""Reads a stream, and finds where segments begin in it."""
 
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -12,7 +12,7 @@ from beanstalk_twisted.binlog.segments.format import (
     decode_segment_header,
 )
 from beanstalk_twisted.replication.local_log import newer_message
-from beanstalk_twisted.replication.stream.door import Ends, Message, Stream
+from beanstalk_twisted.replication.stream.interface import Ends, Message, Stream
 from beanstalk_twisted.replication.stream.messages import (
     MAX_IN_FLIGHT,
     FillMark,
@@ -30,11 +30,11 @@ SOME: Final = 256
 
 
 class Behind(Exception):
-    """The stream does not go on where the log here ends; the text is the rest of a sentence."""
+    """The stream does not continue the local log.  ``str()`` is the reason."""
 
 
 class Ask(Protocol):
-    """Asks the stream until it answers."""
+    """Call with a request to the stream; repeats it until it is answered."""
 
     def __call__(self, ask: "Callable[[], Future[T]]", /) -> Awaitable[T]: ...
 
@@ -131,16 +131,16 @@ active in quick succession, a search for each would take as many round trips as 
 """
 
 
-class Beginning(NamedTuple):
+class SegmentStart(NamedTuple):
     """The message with which a segment begins."""
 
     position: int
     header: SegmentHeader
 
 
-class Beginnings:
-    """Looks for them in one stream.  Foreign messages are passed over, however many there are: they
-    say nothing of where a segment is.
+class SegmentIndex:
+    """Finds where one stream begins segments.  Foreign messages are skipped, however many there
+    are: they say nothing of where a segment is.
 
     :ivar is_of_queue: whether any message was seen that is one of a queue.
     """
@@ -150,14 +150,14 @@ class Beginnings:
     ) -> None:
         self.is_of_queue = False
         self._foreign = 0, 0
-        self._near: dict[SegmentHeader, Beginning] = {}
+        self._near: dict[SegmentHeader, SegmentStart] = {}
         self._reader = reader
         self._url = url
         self._progress = progress
 
     async def first_from(
         self, position: int, seq: int | None = None, mark: FillMark | None = None
-    ) -> Beginning | None:
+    ) -> SegmentStart | None:
         """Find the first one at a position or behind it.
 
         :param seq: of the segment; None for any.
@@ -186,7 +186,7 @@ class Beginnings:
             message = await ahead.next()
         return None
 
-    async def find(self, header: SegmentHeader) -> Beginning | None:
+    async def find(self, header: SegmentHeader) -> SegmentStart | None:
         """Find where the stream begins a segment, by the LSN that it begins with."""
         if (near := self._near.get(header)) is not None:
             return near
@@ -215,11 +215,11 @@ class Beginnings:
             if last_lsn < beginning.header.first_lsn and (last_lsn or is_all):
                 self._near.setdefault(beginning.header, beginning)
 
-    async def between(self, position: int, below: int) -> list[tuple[Beginning, int]]:
+    async def between(self, position: int, below: int) -> list[tuple[SegmentStart, int]]:
         """Read those from a position on that are below another one, in order; each with the highest
         LSN that a message before it tells of, 0 if none does.
         """
-        found: list[tuple[Beginning, int]] = []
+        found: list[tuple[SegmentStart, int]] = []
         ahead, last_lsn = self._reader.all_from(position), 0
         while (message := await ahead.next()) is not None and message.position < below:
             beginning = _beginning(message, decode(message.payload))
@@ -257,12 +257,12 @@ def _is_meant(found: int, seq: int | None, mark: FillMark | None) -> bool:
     return seq in (None, found) and (mark is None or mark.may_begin_with(found))
 
 
-def _beginning(message: Message, found: Part | Note | Malformed) -> Beginning | None:
+def _beginning(message: Message, found: Part | Note | Malformed) -> SegmentStart | None:
     """None if no segment begins with the message, which says this."""
     if not (isinstance(found, Part) and found.write.begins and not found.continues):
         return None
     header = decode_segment_header(found.write.content[:SEGMENT_HEADER_BYTES])
-    return Beginning(message.position, header) if isinstance(header, SegmentHeader) else None
+    return SegmentStart(message.position, header) if isinstance(header, SegmentHeader) else None
 
 
 def _is_foreign(message: Message) -> bool:

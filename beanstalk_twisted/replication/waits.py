@@ -7,7 +7,7 @@ from typing import TypeVar
 from twisted.internet.defer import CancelledError, Deferred, execute
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.replication.stream.door import Following, Message, StreamError
+from beanstalk_twisted.replication.stream.interface import Following, Message, StreamError
 from beanstalk_twisted.storage.io_thread import Reactor
 
 T = TypeVar("T")

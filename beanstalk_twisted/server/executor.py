@@ -5,13 +5,7 @@ from typing import Final
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.reservations import NO_ROOM, REFUSED, Answer
 from beanstalk_twisted.server.execution_context import ExecutionContext, Observer
-from beanstalk_twisted.server.incoming import (
-    Incoming,
-    IncomingBody,
-    IncomingJobs,
-    IncomingLine,
-    LongLine,
-)
+from beanstalk_twisted.server.incoming import Incoming, IncomingJobs, IncomingLine, LongLine
 from beanstalk_twisted.server.reply_queue import MAX_JOINED_BYTES, ReplyQueue
 from beanstalk_twisted.wire.commands import LOOKS, MAX_LINE_BYTES, Command
 from beanstalk_twisted.wire.dialects import Dialect, Parsed, is_http
@@ -19,7 +13,6 @@ from beanstalk_twisted.wire.grammar import CRLF, ParseError
 from beanstalk_twisted.wire.replies import (
     BAD_FORMAT,
     EXPECTED_CRLF,
-    JOB_TOO_BIG,
     OUT_OF_MEMORY,
     UNAUTHORIZED,
     CannotHandOver,
@@ -107,7 +100,7 @@ class Executor:
             if parsed is not None:
                 command, args, _ = parsed
                 self._command = command
-                if command.has_body:
+                if command.takes_job:
                     answer = self._put(line, parsed, data, end + 2, now_ns)
                     if self.at == at:
                         return LEFT
@@ -116,16 +109,10 @@ class Executor:
                     counter = command.counter
                     if counter is not None:
                         counts[counter] += 1
-                    if observer is not None and not command.has_jobs:
+                    if observer is not None:
                         answer = self._announce(observer, line, parsed, None, None)
-                    if command.ends_run:
-                        if not command.has_jobs:
-                            self.is_over = True
-                        else:
-                            answer = self._put_whole(line, parsed, data, end + 2, now_ns)
-                            if self.at <= end + 2:
-                                self.line, self.at = b"", at
-                                return LEFT
+                    if command.ends_connection:
+                        self.is_over = True
                     elif answer is None:
                         run = methods[command.operation]
                         # With an asterisk a call costs 175 ns instead of 60 (CPython 3.11).
@@ -225,7 +212,8 @@ class Executor:
     def _put(
         self, line: bytes, parsed: Parsed, data: bytes, start: int, now_ns: int
     ) -> Answer | None:
-        """Take a job, or leave ``at`` where it is.
+        """Take a job, or leave ``at`` where it is: it has not wholly come, or is too large, or its
+        command is one that is always collected.
 
         :param start: where its body does.
         """
@@ -233,7 +221,10 @@ class Executor:
         queue, observer = context.queue, context.observer
         answer: Answer | None
         size: int
-        _, (priority, delay_s, ttr_s, size), has_junk = parsed
+        command, args, has_junk = parsed
+        if command.is_collected:
+            return None
+        size = args[3]
         stop = start + size
         end = stop + 2
         if has_junk or end > len(data) or size > queue.max_job_bytes:
@@ -249,128 +240,87 @@ class Executor:
                 answer = self._wrong(line, EXPECTED_CRLF)
         except MemoryError:
             answer = NO_ROOM
+        if command.has_jobs:
+            queue.count(command.counter)
+            if observer is not None:
+                answer = self._announce(observer, line, parsed, body, answer)
+            if answer is None:
+                priority, delay_s, ttr_s, _, tags = args
+                run = context.methods[command.operation]
+                answer = run(self._session, now_ns, now_ns, priority, delay_s, ttr_s, tags, body)
+            return answer
         queue.tally.commands["cmd-put"] += 1
         draft = queue.puts.begin(self._session, now_ns)
         if observer is not None:
             answer = self._announce(observer, line, parsed, body, answer)
         if answer is not None:
             return answer
+        priority, delay_s, ttr_s, _ = args
         return queue.puts.put(self._session, now_ns, draft, priority, delay_s, ttr_s, body)
 
     def _leave_or_refuse(self, line: bytes, parsed: Parsed, start: int) -> Answer | None:
-        command, (_, _, _, size), has_junk = parsed
+        command, args, has_junk = parsed
         # The size is looked at before what may follow it (beanstalkd prot.c, OP_PUT).
-        if not has_junk or size > self._context.queue.max_job_bytes:
+        if not has_junk or args[3] > self._context.queue.max_job_bytes:
             return None
         return self._refuse(line, start, BAD_FORMAT, command.counter, parsed)
 
     def _is_refused(self, line: bytes, parsed: Parsed) -> bool:
-        """Return True if no job may be put into the tube in use; then it is counted."""
+        """Return True if no job may be put into the tube in use; then it is counted.  The methods
+        of commands with tags ask for themselves.
+        """
         gate, session = self._context.gate, self._session
         # To call the gate for each put would be a percent of what it costs.
-        if gate is None or session.using is session.may_put_into or not gate.refuses_put(session):
+        if gate is None or session.using is session.may_put_into or parsed[0].has_jobs:
+            return False
+        if not gate.refuses_put(session):
             return False
         self._context.queue.tally.commands["cmd-put"] += 1
         self._received(line, parsed)
         return True
 
-    def _put_whole(
-        self, line: bytes, parsed: Parsed, data: bytes, start: int, now_ns: int
-    ) -> Answer | None:
-        """Take the job of a `put-at` or a `put` with tags, or leave ``at`` after its line: it has
-        not wholly come, or is too large, or there are several.
-        """
-        context = self._context
-        command, args, _ = parsed
-        if command.is_batch or command.is_update:
-            return None
-        priority, delay_s, ttr_s, size, tags = args
-        stop = start + size
-        end = stop + 2
-        if end > len(data) or size > context.queue.max_job_bytes:
-            return None
-        self.at = end
-        answer, body = None, b""
-        try:
-            if data[stop:end] == CRLF:
-                body = data[start:stop]
-            else:
-                answer = self._wrong(line, EXPECTED_CRLF)
-        except MemoryError:
-            answer = NO_ROOM
-        if context.observer is not None:
-            answer = self._announce(context.observer, line, parsed, body, answer)
-        if answer is not None:
-            return answer
-        run = context.methods[command.operation]
-        return run(self._session, now_ns, now_ns, priority, delay_s, ttr_s, tags, body)
-
     # What has not wholly come.
 
-    def begin_body(self, line: bytes, now_ns: int) -> Incoming:
-        """Begin a `put` whose body is still to come, or is too large, or a command with jobs.
+    def begin(self, line: bytes, now_ns: int, refusal: Reply | None = None) -> IncomingJobs:
+        """Begin the jobs that follow a line which `execute` has left, or which was collected.
 
-        :param line: which `execute` has left, and counted.
+        :param refusal: the reply if the line is too long.
         :raise BaseException: as `execute`, but what follows is unknown.
         """
-        parsed = self._parse(line)
-        if parsed is None or parsed[0].has_jobs:
-            return self._begin_jobs(line, parsed, now_ns)
-        command, args, _ = parsed
-        context = self._context
-        queue = context.queue
+        context, session, dialect = self._context, self._session, self._dialect
+        queue, gate = context.queue, context.gate
+        parsed = self._parse(line) if refusal is None else None
+        command = dialect.with_jobs(line) if parsed is None else parsed[0]
+        assert command is not None
         self.line = line
         self._command = command
-        queue.count(command.counter)
-        self._received(line, parsed)
-        refusal: Reply | None = None
-        if context.gate is not None and context.gate.refuses_put(self._session):
-            refusal = UNAUTHORIZED
-        elif args[-1] > queue.max_job_bytes:
-            refusal = JOB_TOO_BIG
-        elif context.refuses_changes or queue.puts.lacks(self._session, 1, args[-1], now_ns):
-            context.changes_refused += context.refuses_changes
-            refusal = OUT_OF_MEMORY
-        draft = None if refusal is not None else queue.puts.begin(self._session, now_ns)
-        self.line = b""
-        return IncomingBody(line, parsed, queue.memory, draft=draft, refusal=refusal)
-
-    def begin_jobs(self, incoming: IncomingLine, now_ns: int) -> Incoming:
-        """As `begin_body`, with a line that was collected, or is too long."""
-        line = incoming.whole
-        parsed = self._parse(line) if incoming.refusal is None else None
         if parsed is not None:
-            self._context.queue.count(parsed[0].counter)
-        return self._begin_jobs(line, parsed, now_ns)
+            queue.count(command.counter)
+        self._received(line, parsed)
+        incoming = IncomingJobs(
+            line, command, parsed, queue.memory, max_job_bytes=queue.max_job_bytes, now_ns=now_ns
+        )
+        if gate is not None and parsed is not None and gate.refuses(session, parsed):
+            incoming.refuse(UNAUTHORIZED)
+            # A client without the right gets this reply, whatever else is wrong.
+            incoming.refusal = UNAUTHORIZED
+        elif incoming.refusal is None:
+            if context.refuses_changes:
+                context.changes_refused += 1
+                incoming.refuse(OUT_OF_MEMORY)
+            elif parsed is not None and command.has_body:
+                if queue.puts.lacks(session, 1, parsed[1][3], now_ns):
+                    incoming.refuse(OUT_OF_MEMORY)
+                else:
+                    incoming.draft = queue.puts.begin(session, now_ns)
+        self.line = b""
+        return incoming
 
     def _parse(self, line: bytes) -> Parsed | None:
         try:
             return self._dialect.parse(line)
         except ParseError:
             return None
-
-    def _begin_jobs(self, line: bytes, parsed: Parsed | None, now_ns: int) -> Incoming:
-        """:param parsed: None if it is wrong."""
-        context = self._context
-        queue = context.queue
-        command = self._dialect.with_jobs(line)
-        assert command is not None
-        self._command = command
-        self.line = line
-        self._received(line, parsed)
-        self.line = b""
-        jobs = IncomingJobs(
-            line, command, parsed, queue.memory, max_job_bytes=queue.max_job_bytes, now_ns=now_ns
-        )
-        gate = context.gate
-        if gate is not None and parsed is not None and gate.refuses(self._session, parsed):
-            jobs.refuse(UNAUTHORIZED)
-            # A client without the right gets this reply, whatever else is wrong.
-            jobs.refusal = UNAUTHORIZED
-        elif context.refuses_changes:
-            context.changes_refused += 1
-            jobs.refuse(OUT_OF_MEMORY)
-        return jobs
 
     def begin_long_line(self, line: bytes) -> Incoming:
         """Begin a line of more than 224 bytes: skip it, unless its command may have more.
@@ -397,10 +347,8 @@ class Executor:
             answer = incoming.refusal, 0
         elif incoming.refusal is not None:
             answer = self._wrong(incoming.line, incoming.refusal)
-        elif isinstance(incoming, IncomingJobs):
-            answer = self._put_jobs(incoming, now_ns)
         else:
-            assert isinstance(incoming, IncomingBody)
+            assert isinstance(incoming, IncomingJobs)
             answer = self._put_collected(incoming, now_ns)
         times = self._context.times
         if times is not None and times.takes_next():
@@ -413,7 +361,7 @@ class Executor:
         if incoming.is_lost:
             self.is_over = True
 
-    def _put_jobs(self, incoming: IncomingJobs, now_ns: int) -> Answer | None:
+    def _put_collected(self, incoming: IncomingJobs, now_ns: int) -> Answer | None:
         context, jobs = self._context, incoming.jobs
         command, parsed = incoming.command, incoming.parsed
         assert parsed is not None
@@ -422,6 +370,14 @@ class Executor:
             planted = context.observer.plant(self._session, parsed, body)
             if planted is not None:
                 return planted
+        if incoming.draft is not None:
+            if context.gate is not None and context.gate.refuses_put(self._session):
+                # It had the right when its line came.
+                return REFUSED
+            priority, delay_s, ttr_s, _, body = jobs[0]
+            return context.queue.puts.put(
+                self._session, now_ns, incoming.draft, priority, delay_s, ttr_s, body
+            )
         run = context.methods[command.operation]
         args = (jobs, parsed[1][1]) if incoming.is_batch else jobs[0]
         return run(self._session, now_ns, incoming.begun_ns, *args)
@@ -444,25 +400,6 @@ class Executor:
             if answer is not None:
                 return answer
         return context.methods[command.operation](self._session, now_ns, *args)
-
-    def _put_collected(self, incoming: IncomingBody, now_ns: int) -> Answer | None:
-        context, parsed, draft = self._context, incoming.parsed, incoming.draft
-        assert draft is not None
-        if not incoming.body.endswith(CRLF):
-            return self._wrong(incoming.line, EXPECTED_CRLF)
-        try:
-            body = incoming.body[: -len(CRLF)]
-        except MemoryError:
-            return NO_ROOM
-        if context.observer is not None:
-            planted = context.observer.plant(self._session, parsed, body)
-            if planted is not None:
-                return planted
-        if context.gate is not None and context.gate.refuses_put(self._session):
-            # It had the right when its line came.
-            return REFUSED
-        _, (priority, delay_s, ttr_s, _), _ = parsed
-        return context.queue.puts.put(self._session, now_ns, draft, priority, delay_s, ttr_s, body)
 
     # Answers.
 

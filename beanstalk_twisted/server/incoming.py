@@ -1,4 +1,4 @@
-"""What comes in raw mode, in pieces: the body of a `put`, and a line of more than 224 bytes."""
+"""What arrives in raw mode, in pieces: jobs, and a line of more than 224 bytes."""
 
 from typing import Any, Final
 
@@ -83,54 +83,6 @@ class Incoming:
         return True
 
 
-class IncomingBody(Incoming):
-    """The body of a `put`: collected, or skipped if it is refused.
-
-    :ivar draft: None if it was refused from the start.
-    :ivar body: what was collected when all of it has come, its end included.
-    """
-
-    __slots__ = ("_missing", "_pieces", "body", "draft", "parsed")
-
-    def __init__(
-        self, line: bytes, parsed: Parsed, memory: Memory, *, draft: Draft | None,
-        refusal: Reply | None,
-    ) -> None:  # fmt: skip
-        super().__init__(line, refusal, memory)
-        self.parsed = parsed
-        self.draft = draft
-        self.body = b""
-        self._pieces: list[bytes] = []
-        size: int = parsed[1][-1]
-        self._missing = size + len(CRLF)
-
-    @property
-    def held_bytes(self) -> int:
-        return sum(map(len, self._pieces))
-
-    def receive(self, data: bytes) -> bytes | None:
-        """As `Incoming.receive`; without memory the rest is skipped (beanstalkd prot.c, OP_PUT)."""
-        size = min(len(data), self._missing)
-        if self.refusal is None and not self._keeps(data, size):
-            self._pieces.clear()
-            self.let_go()
-            self.refusal = OUT_OF_MEMORY
-        self._missing -= size
-        return None if self._missing else data[size:]
-
-    def _keeps(self, data: bytes, size: int) -> bool:
-        if not self._may_keep(size):
-            return False
-        try:
-            self._pieces.append(data[:size])
-            if size == self._missing:
-                self.body = b"".join(self._pieces)
-                self._pieces.clear()
-        except MemoryError:
-            return False
-        return True
-
-
 class LongLine(Incoming):
     """A line that is too long: skipped up to its CR LF."""
 
@@ -195,17 +147,18 @@ class IncomingLine(Incoming):
 
 
 class IncomingJobs(Incoming):
-    """The jobs that follow a line.
+    """The jobs that follow a line: collected, or skipped if they are refused.
 
     :ivar is_batch: whether lines with their bodies follow; otherwise one body.
     :ivar parsed: None if the line is wrong.
+    :ivar draft: of a plain `put`; None for other commands, and if it was refused from the start.
     :ivar begun_ns: when the line came.
     :ivar jobs: what was collected when all of them have come.
     """
 
     __slots__ = (
         "_last", "_last_line", "_left", "_max_job_bytes", "_missing", "_pieces", "_tags", "_text",
-        "_total", "_values", "begun_ns", "command", "is_batch", "jobs", "parsed",
+        "_total", "_values", "begun_ns", "command", "draft", "is_batch", "jobs", "parsed",
     )  # fmt: skip
 
     def __init__(
@@ -215,6 +168,7 @@ class IncomingJobs(Incoming):
         super().__init__(line, None if parsed else BAD_FORMAT, memory)
         self.command = command
         self.parsed = parsed
+        self.draft: Draft | None = None
         self.begun_ns = now_ns
         self.jobs: list[Collected] = []
         self._max_job_bytes = max_job_bytes
@@ -227,7 +181,11 @@ class IncomingJobs(Incoming):
         self._left = 1
         rest = line[len(command.prefix) :]
         self.is_batch = command.is_batch
-        if command.is_update:
+        if command.has_body:
+            assert parsed is not None
+            *values, size = parsed[1]
+            self._begin_body(JobLine(size, tuple(values), parsed[2]))
+        elif command.is_update:
             update = parse_update_line(rest)
             if update is not None:
                 self._begin_body(update)
@@ -308,7 +266,10 @@ class IncomingJobs(Incoming):
             self.refuse(BAD_FORMAT)
 
     def _take_body(self, data: bytes, at: int) -> int:
-        """:return: where the next line begins, or `MORE`."""
+        """Without memory the rest is skipped (beanstalkd prot.c, OP_PUT).
+
+        :return: where the next line begins, or `MORE`.
+        """
         size = min(len(data) - at, self._missing)
         if self.refusal is None and not self._keeps(data, at, size):
             self.refuse(OUT_OF_MEMORY)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from beanstalk_twisted.jobs.body_room import BodyRoom
-from beanstalk_twisted.replication.stream.door import HeldLease
+from beanstalk_twisted.replication.stream.interface import HeldLease
 from beanstalk_twisted.wire.grammar import CRLF
 from beanstalk_twisted.wire.replies import JobReply
 

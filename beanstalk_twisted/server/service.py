@@ -57,7 +57,7 @@ from beanstalk_twisted.wire.extensions import without_secret
 from beanstalk_twisted.wire.replies import INTERNAL_ERROR, OUT_OF_MEMORY
 
 if TYPE_CHECKING:
-    from beanstalk_twisted.replication.roster import Situation
+    from beanstalk_twisted.replication.membership import Situation
 
 SLICES_LIMIT_NS: Final = 2 * NS
 """How long a stop waits for work in slices: that of some 100,000 jobs."""

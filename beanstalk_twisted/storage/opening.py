@@ -359,7 +359,7 @@ def _load(filling: _Filling, found: replay.Replay, bodies_below: int) -> None:
             told = len(state.jobs)
             report.loaded(told)
     queue.finish_loading(
-        found.pauses(now_ns), now_ns, small.policies.values(),
+        found.pauses(now_ns), now_ns, small.policies().values(),
         [Remembered(record, segment) for record, segment in found.keys(now_ns)], is_followed,
     )  # fmt: skip
 

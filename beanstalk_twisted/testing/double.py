@@ -2,7 +2,7 @@
 
 import sys
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ from beanstalk_twisted.client.commands.specs import PUT, PUT_TAGGED, USE
 from beanstalk_twisted.client.commands.tags import Tags, on_wire
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.reservations import SAFETY_MARGIN_NS
+from beanstalk_twisted.testing.drain import Drains
 from beanstalk_twisted.testing.inspection import Inspection
 from beanstalk_twisted.testing.memory_server import HOST, READ_BYTES, MemoryTransport
 from beanstalk_twisted.testing.network import Network, Wire, check_span
@@ -189,7 +190,7 @@ class MemoryEndpoint:
 T = TypeVar("T")
 
 
-class Double(Inspection):
+class Double(Drains, Inspection):
     """What `Beanstalk` and `BeanstalkServer` have in common: what is prepared and what goes wrong
     when a test says so.
     """
@@ -325,7 +326,7 @@ class Double(Inspection):
         with self._turn():
             self.server.recorder.planted.setdefault(command, deque()).extend([reply] * times)
 
-    def drain(self) -> None:
+    def refuse_puts(self) -> None:
         """Take no new jobs any more, as after SIGUSR1; a restart ends it."""
         with self._turn():
             self._service.drain()
@@ -484,6 +485,12 @@ class Beanstalk(Double):
         if not isinstance(script, Deferred):
             script = Deferred.fromCoroutine(script)
         return self.result(script)
+
+    def _finish(self, waited: Awaitable[Any]) -> Any:
+        async def all_of() -> Any:
+            return await waited
+
+        return self.run(waited if isinstance(waited, Deferred) else all_of())
 
     def _set_listening(self, is_listening: bool) -> None:
         self.endpoint.is_refusing = not is_listening

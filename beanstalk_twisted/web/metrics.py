@@ -8,7 +8,7 @@ from typing import Final
 
 from beanstalk_twisted.jobs.figures import BOUNDS_NS, Histogram, TubeTimes
 from beanstalk_twisted.jobs.quota import NO_LIMIT, Limits, Quota
-from beanstalk_twisted.replication.roster import STANDBY
+from beanstalk_twisted.replication.membership import STANDBY
 from beanstalk_twisted.server.access_control import AccessControl
 from beanstalk_twisted.server.anomalies import Handshakes
 from beanstalk_twisted.server.execution_context import COMMAND_BOUNDS_NS

@@ -10,7 +10,7 @@ from beanstalk_twisted.binlog.records.jobs import State
 from beanstalk_twisted.jobs.figures import MS, Histogram
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
-from beanstalk_twisted.replication.roster import Situation
+from beanstalk_twisted.replication.membership import Situation
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.web.tube_figures import NO_JOB, age_ns, oldest_ready_id
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from beanstalk_twisted.replication.roster import ACTIVE, STANDBY, Situation
+from beanstalk_twisted.replication.membership import ACTIVE, STANDBY, Situation
 from beanstalk_twisted.web.exchange import Document, json_document
 from beanstalk_twisted.web.exposition import Writer, labelled
 from beanstalk_twisted.wire.layouts import REPLICATION

@@ -85,7 +85,8 @@ class Command:
         otherwise those that start with the prefix.
     :ivar ends_connection: whatever follows on the line is ignored.
     :ivar ends_wait: as the next one after a command that waits, it ends that wait.
-    :ivar ends_run: what follows the line is no command: it has jobs, or ends the connection.
+    :ivar takes_job: what follows the line is no command, but a job or several.
+    :ivar is_collected: how long that is, the line does not say.
     :ivar manages: an operator's command, which is logged in the audit.
     :ivar counter: its key in `stats`, None if it has none.
     :ivar max_line_bytes: with the CR LF.
@@ -96,10 +97,10 @@ class Command:
     # Attributes in slots are read in 10 ns, those of a NamedTuple in 27 (unoptimised CPython 3.11).
     __slots__ = (
         "_limits", "_template", "_wait_at", "changes", "counter", "effect", "ends_connection",
-        "ends_run", "ends_wait", "fields", "form", "forms", "has_body", "has_jobs", "is_batch",
+        "ends_wait", "fields", "form", "forms", "has_body", "has_jobs", "is_batch", "is_collected",
         "is_extension", "is_in_use", "is_own", "is_repeatable", "is_update", "is_whole_word",
         "manages", "max_line_bytes", "method", "name", "needs", "operation", "pattern", "prefix",
-        "replies", "success", "takes_s", "text", "write",
+        "replies", "success", "takes_job", "takes_s", "text", "write",
     )  # fmt: skip
 
     def __init__(
@@ -137,7 +138,8 @@ class Command:
         self.ends_wait = ends_wait
         self.needs = needs
         self.manages = needs.manages
-        self.ends_run = ends_connection or has_jobs
+        self.takes_job = has_body or has_jobs
+        self.is_collected = self.is_batch or self.is_update
         self.counter = f"cmd-{self.name}" if is_counted else None
         self.max_line_bytes = max_line_bytes
         self.pattern = grammar.line_pattern(fields)

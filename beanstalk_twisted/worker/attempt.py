@@ -2,16 +2,26 @@
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic
+from urllib.parse import unquote
 
-from twisted.internet.defer import Deferred, fail
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.task import Clock
 from twisted.logger import Logger
 
-from beanstalk_twisted.client.commands.specs import Job
+from beanstalk_twisted.client.commands.specs import DEFAULT_PRIORITY, Job
+from beanstalk_twisted.client.commands.tags import percent_encoded
 from beanstalk_twisted.client.stats import JobStats
 from beanstalk_twisted.worker.serialisers import Unreadable
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", default=Any)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 
 class Ending(Enum):
@@ -74,6 +84,13 @@ class Attempt(Generic[T]):
         return self.stats.reserves
 
     @property
+    def headers(self) -> dict[str, str]:
+        """Read the job's metadata, as `headers_text` writes them; values of others are left out."""
+        metadata = self.stats.get("metadata")
+        pairs = [each.partition("=") for each in unquote(str(metadata or "")).split(";")]
+        return {name: unquote(value) for name, equals, value in pairs if equals}
+
+    @property
     def is_cancelled(self) -> bool:
         """Return True if it has to end now: a function in a thread cannot be cancelled."""
         return self.ending is not None
@@ -99,6 +116,32 @@ class Attempt(Generic[T]):
         if self._toucher is None:
             return fail(RuntimeError("the attempt is over"))
         return self._toucher()
+
+    @classmethod
+    def of(
+        cls, body: bytes | str = b"", *, value: Any = None, id: int = 1, tube: str = "default",
+        number: int = 1, ttr: int = 60, priority: int = DEFAULT_PRIORITY,
+        metadata: str | None = None,
+    ) -> "Attempt[Any]":  # fmt: skip
+        """Make an attempt for a test of a handler, without a server.
+
+        :param value: what a serialiser would have read; the body by default.
+        :param number: of attempts at the job, this one included.
+        :param metadata: not percent-encoded.
+        """
+        raw = body.encode() if isinstance(body, str) else body
+        facts: dict[str, object] = {
+            "id": id, "tube": tube, "state": "reserved", "pri": priority, "age": 0, "delay": 0,
+            "ttr": ttr, "time-left": ttr, "file": 0, "reserves": number, "timeouts": 0,
+            "releases": number - 1, "buries": 0, "kicks": 0,
+        }  # fmt: skip
+        if metadata is not None:
+            facts["metadata"] = percent_encoded(metadata).decode()
+        stats = JobStats.of((name, str(fact)) for name, fact in facts.items())
+        attempt: Attempt[Any] = cls(Clock(), Job(id, raw), stats, float(ttr))
+        attempt.begin(lambda: succeed(None))
+        attempt.read(lambda body: body if value is None else value)
+        return attempt
 
     # What the worker calls.
 

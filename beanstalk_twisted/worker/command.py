@@ -1,7 +1,6 @@
 """The command ``beanstalk-work``: a worker as a process."""
 
 import asyncio
-import importlib
 import os
 import sys
 import time
@@ -28,8 +27,12 @@ from beanstalk_twisted.client.addresses import FORMS, token_of
 from beanstalk_twisted.client.endpoints import SERVER_LOG
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.printable import escape, shorten
+from beanstalk_twisted.programs import outlive_readers
+from beanstalk_twisted.tasks.app import App
+from beanstalk_twisted.tasks.running import AppWorker
 from beanstalk_twisted.version import VERSION
 from beanstalk_twisted.worker import policy, service, settings
+from beanstalk_twisted.worker.loading import load
 from beanstalk_twisted.worker.policy import Bury, Delete
 from beanstalk_twisted.worker.process import STUCK, Signals, Watchdog, close_in_children
 from beanstalk_twisted.worker.serialisers import Bytes, Json, Serialiser
@@ -68,44 +71,38 @@ class Doing(NamedTuple):
     stuck_s: float = STUCK_S
 
 
-def doing(name: str | None, command: str | None, in_reactor: bool) -> Doing:
-    """:raise ValueError: it is not one function or command."""
-    if (name is None) == (command is None):
-        raise ValueError("name a function, MODULE:FUNCTION, or a --shell command")
+def doing(function: Any, command: str | None, in_reactor: bool) -> Doing:
+    """:raise ValueError: it is no function."""
     if command is not None:
         shell = Shell(command)
         return Doing(shell, True, False, shell.ends_within_s + STUCK_S)
-    assert name is not None
-    function = load(name)
+    if not callable(function):
+        raise ValueError(f"{function!r} cannot be called, and is no App")
     is_async = iscoroutinefunction(function) or iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004
     )
     return Doing(function, not in_reactor and not is_async, is_async)
 
 
-def load(name: str) -> Callable[..., Any]:
-    """Import a function; modules are looked for in the current directory too.
+OF_TASKS: Final = {
+    "is_json": "--json", "in_reactor": "--in-reactor", "attempts": "--attempts",
+    "first_delay": "--first-delay", "exhausted": "--exhausted", "limit_s": "--limit",
+    "no_touch": "--no-touch",
+}  # fmt: skip
+"""Options of the command that each task of an app has for itself."""
 
-    :param name: ``package.module:function``, or ``module:object.method``.
-    :raise ValueError: there is none.
-    """
-    module_name, colon, path = name.partition(":")
-    if not colon or not module_name or not path:
-        raise ValueError(f"{name!r} is not MODULE:FUNCTION")
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    try:
-        found: Any = importlib.import_module(module_name)
-    except ModuleNotFoundError as problem:
-        raise ValueError(f"{name}: {problem}") from None
-    for part in path.split("."):
-        if not hasattr(found, part):
-            raise ValueError(f"{name}: there is no {part!r} in {module_name}")
-        found = getattr(found, part)
-    if not callable(found):
-        raise ValueError(f"{name} cannot be called")
-    function: Callable[..., Any] = found
-    return function
+
+def is_given(option: str) -> bool:
+    """Return True if an option stands on the command line."""
+    source = click.get_current_context().get_parameter_source(option)
+    return source is click.core.ParameterSource.COMMANDLINE
+
+
+def watched_s(app: App[Any]) -> float | None:
+    """Give how long a task may block the reactor, seconds; None for ever."""
+    limits = [task.options.limit for task in app.tasks.values() if task.is_coroutine]
+    bounds = [limit for limit in limits if limit is not None]
+    return max(bounds) + STUCK_S if bounds and len(bounds) == len(limits) else None
 
 
 def weighed(tubes: Sequence[str]) -> tuple[list[str], dict[settings.Tube, int]]:
@@ -155,7 +152,7 @@ def choose_reactor(wanted: str, is_coroutine: bool) -> None:
     PROGRAM, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
 @click.version_option(VERSION, prog_name=PROGRAM)
-@click.argument("function", metavar="[MODULE:FUNCTION]", required=False)
+@click.argument("function", metavar="[MODULE:APP]", required=False)
 @click.option("--shell", "command", metavar="CMD", help="Run this; the body is its input.")
 @click.option(
     "--tube", "tubes", multiple=True, metavar="NAME[=WEIGHT]",
@@ -198,8 +195,9 @@ def choose_reactor(wanted: str, is_coroutine: bool) -> None:
     help="Attempts at a job.",
 )  # fmt: skip
 @click.option(
-    "--first-delay", type=click.FloatRange(0, policy.MOST_DELAY_S), default=policy.FIRST_DELAY_S,
-    show_default=True, metavar="S", help="Seconds before the second attempt; then 3 times as many.",
+    "--first-delay", type=click.FloatRange(0, policy.MOST_DELAY_S), metavar="S",
+    help="Seconds before the second attempt; then 3 times as many.  Without it 1, or whatever the "
+    "tube's policy 'backoff' says.",
 )  # fmt: skip
 @click.option(
     "--exhausted", type=click.Choice(["bury", "delete"]), default="bury", show_default=True,
@@ -223,14 +221,16 @@ def cli(
     function: str | None, command: str | None, tubes: tuple[str, ...], mode: str,
     recurring_path: str | None, preview: int | None, server: str, token_file: str | None,
     concurrency: int, is_json: bool, in_reactor: bool,
-    attempts: int, first_delay: float, exhausted: str, limit_s: float | None, no_touch: bool,
+    attempts: int, first_delay: float | None, exhausted: str, limit_s: float | None, no_touch: bool,
     finish_s: float, reactor_name: str, verbose: int,
 ) -> None:  # fmt: skip
-    """Take jobs from tubes of a beanstalkd and do them, until SIGTERM or SIGINT.
+    """Run the tasks of an app, or take jobs from tubes of a beanstalkd and do them otherwise, until
+    SIGTERM or SIGINT.
 
-    FUNCTION is given an attempt: attempt.body, .value, .id, .number, .time_left_s() and more.  When
-    it returns, the job is deleted; when it raises, the job is tried again later, and buried in the
-    end.  A coroutine runs in the reactor, any other function in a thread; a coroutine may await
+    APP is an App of beanstalk_twisted.tasks, whose tasks say their tubes, retries and limits.  It
+    may also be a function, which is given an attempt: attempt.body, .value, .id, .number and more.
+    When it returns, the job is deleted; when it raises, the job is tried again later, and buried in
+    the end.  A coroutine runs in the reactor, any other function in a thread; a coroutine may await
     what is asyncio's, and Deferreds.  Modules are looked for in the current directory too.
 
     Recurring jobs need a server with unique keys, weights and modes one that has these.
@@ -246,6 +246,7 @@ def cli(
 
     \b
     Examples:
+      beanstalk-work -n 8 'service:app'
       beanstalk-work --tube mail 'jobs:send'
       beanstalk-work --tube mail=3 --tube news --mode weighted 'jobs:send'
       beanstalk-work --recurring jobs.toml
@@ -253,6 +254,7 @@ def cli(
     """
     told = Signals()
     told.listen()
+    outlive_readers()
     if preview is not None:
         if recurring_path is None or function is not None or command is not None:
             raise click.UsageError("--preview is for --recurring alone")
@@ -264,17 +266,36 @@ def cli(
     retry = policy.Retry(
         attempts, first_delay, exhausted=Bury() if exhausted == "bury" else Delete()
     )
-    works = recurring_path is None or function is not None or command is not None
-    worker: service.Worker[Any] | None = None
+    worker: service.Worker[Any] | AppWorker | None = None
     process = Process(verbose, finish_s)
     try:
         if reactor_name == "asyncio":
             choose_reactor(reactor_name, True)
-        what = doing(function, command, in_reactor) if works else None
+        if function is not None and command is not None:
+            raise ValueError("name an app or a function, or a --shell command, not both")
+        found = None if function is None else load(function)
+        if found is None and command is None and recurring_path is None:
+            raise ValueError("name an app or a function, MODULE:NAME, or a --shell command")
         token = token_of(token_file, os.environ)
-        if reactor_name == "auto":
-            choose_reactor(reactor_name, what is not None and what.is_coroutine)
-        if what is not None:
+        if isinstance(found, App):
+            wrong = [text for name, text in OF_TASKS.items() if is_given(name)]
+            if wrong:
+                raise ValueError(f"{wrong[0]} is for a function; @app.task(…) says it for a task")
+            coroutines = [task for task in found.tasks.values() if task.is_coroutine]
+            if reactor_name == "auto":
+                choose_reactor(reactor_name, bool(coroutines))
+            process.watchdog.most_s = watched_s(found)
+            names, weights = weighed(tubes)
+            worker = AppWorker(
+                found, tubes=names, weights=weights, mode=mode, concurrency=concurrency,
+                servers=[server] if is_given("server") else [], processes=function,
+                hooks=[process.watchdog], all_stuck=process.all_stuck, finish_s=finish_s,
+                token=token,
+            )  # fmt: skip
+        elif found is not None or command is not None:
+            what = doing(found, command, in_reactor)
+            if reactor_name == "auto":
+                choose_reactor(reactor_name, what.is_coroutine)
             names, weights = weighed(tubes or ("default",))
             if limit_s is not None:
                 process.watchdog.most_s = limit_s + what.stuck_s
@@ -285,7 +306,7 @@ def cli(
                 all_stuck=process.all_stuck, touches=not no_touch, finish_s=finish_s, token=token,
             )  # fmt: skip
         elif tubes:
-            raise ValueError("--tube is for a function or a --shell command")
+            raise ValueError("--tube is for an app, a function or a --shell command")
         recurring: Service | None = None
         if recurring_path is not None:
             from beanstalk_twisted.worker.recurring import Recurring, read_schedules
@@ -312,13 +333,16 @@ class Process:
     def __init__(self, verbose: int, finish_s: float) -> None:
         self._verbose = verbose
         self._finish_s = finish_s
-        self._worker: service.Worker[Any] | None = None
+        self._worker: service.Worker[Any] | AppWorker | None = None
         self._code = 0
         self._is_stopping = False
         self.watchdog = Watchdog(self._drop)
 
     def run(
-        self, worker: service.Worker[Any] | None, told: Signals, recurring: Service | None
+        self,
+        worker: service.Worker[Any] | AppWorker | None,
+        told: Signals,
+        recurring: Service | None,
     ) -> int:
         """:return: the exit code."""
         from twisted.internet import reactor
@@ -390,8 +414,4 @@ class Process:
 
 
 def main() -> None:
-    cli.main(prog_name=PROGRAM)
-
-
-if __name__ == "__main__":
-    main()
+    cli.main(prog_name=PROGRAM, standalone_mode=False)

@@ -146,7 +146,8 @@ def frames_of(error: BaseException) -> str:
     while place is not None and not is_of_application(place.tb_frame.f_code.co_filename):
         place = place.tb_next
     if place is None:
-        return ""
+        notes = "\n".join(getattr(error, "__notes__", ()))  # Such as another process's traceback.
+        return notes and "\n" + shorten(notes, MAX_TRACEBACK)
     written = traceback.format_exception(type(error), error, place)
     text = "".join(shorten(each, MAX_TEXT) for each in written)
     return "\n" + shorten(text, MAX_TRACEBACK).rstrip()

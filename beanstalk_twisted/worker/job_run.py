@@ -28,7 +28,7 @@ from beanstalk_twisted.worker.policy import (
 )
 from beanstalk_twisted.worker.process import in_this_process
 from beanstalk_twisted.worker.reserver import Reservation, Reserver, Session
-from beanstalk_twisted.worker.settings import Settings
+from beanstalk_twisted.worker.settings import Settings, Work
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -67,13 +67,15 @@ class KeepAlive:
     """Looks after the reservation of one attempt."""
 
     def __init__(
-        self, settings: Settings[Any], attempt: Attempt[Any],
+        self, settings: Settings, attempt: Attempt[Any], touches: bool,
         touch: Callable[[], Deferred[None]], why_refused: Callable[[], Deferred[Ending]],
     ) -> None:  # fmt: skip
-        """:param why_refused: asked when the server does not know the job as ours."""
+        """:param touches: whether it touches the job in time.
+        :param why_refused: asked when the server does not know the job as ours."""
         self._settings = settings
         self._clock = settings.clock
         self._attempt = attempt
+        self._touches = touches
         self._ask = touch
         self._why_refused = why_refused
         self._is_over = False
@@ -81,7 +83,7 @@ class KeepAlive:
 
     def plan(self) -> None:
         """Plan the next touch, or the end of the TTR, from the attempt's deadline."""
-        if self._settings.touches:
+        if self._touches:
             share = EARLIEST + (LATEST - EARLIEST) * self._settings.chance()
             self._set(self._attempt.time_left_s() - self._ttr_s * (1 - share), self._touch_now)
         else:
@@ -122,7 +124,7 @@ class KeepAlive:
         if not self._is_over:
             if failure.check(errors.NotFound):
                 return self._why_refused().addCallback(self._lost, failure)
-            if failure.check(errors.ErrorReply) and self._settings.touches:
+            if failure.check(errors.ErrorReply) and self._touches:
                 wait_s = self._attempt.time_left_s() * AGAIN
                 if wait_s >= LEAST_S:
                     self._set(wait_s, self._touch_now)
@@ -140,12 +142,14 @@ class JobRun(Reservation, Generic[T]):
     """:ivar attempt: what the handler was given; None if it has not begun."""
 
     def __init__(
-        self, settings: Settings[T], reserver: Reserver[Any], job: Job,
+        self, settings: Settings, reserver: Reserver[Any], job: Job,
         may_give_back: Callable[[], Deferred[None]], left: Callable[["JobRun[T]"], object],
     ) -> None:  # fmt: skip
         """:param left: called when the attempt was given up and its handler still runs."""
         super().__init__(settings, reserver, job, may_give_back)
         self.attempt: Attempt[T] | None = None
+        self._work: Work[T]
+        self._result: Any = None
         self._deadline_s = self._began_s
         self._keep: KeepAlive | None = None
         self._ending: Ending | None = None
@@ -161,8 +165,9 @@ class JobRun(Reservation, Generic[T]):
         if stats is None:
             return  # It was lost before it was begun.
         attempt: Attempt[T] = Attempt(self._clock, self._job, stats, self._deadline_s)
+        self._work = self._settings.route.work_for(attempt)
         self._keep = KeepAlive(
-            self._settings, attempt, self.touch,
+            self._settings, attempt, self._work.touches, self.touch,
             lambda: Deferred.fromCoroutine(self.find_loss(attempt)),
         )  # fmt: skip
         attempt.begin(self._keep.touch)
@@ -183,12 +188,24 @@ class JobRun(Reservation, Generic[T]):
 
     async def _conclude(self, attempt: Attempt[T], verdict: Verdict | None) -> None:
         """:param verdict: None if the job is not ours any more."""
+        if verdict is not None and not self.is_settled:
+            await self._reply(attempt, verdict)
         if self.is_settled:
             self._report_error(attempt)
         elif verdict is None:
             await self.tell_loss(attempt)
         else:
             await self.settle(attempt, verdict)
+
+    async def _reply(self, attempt: Attempt[T], verdict: Verdict) -> None:
+        """Report the result before the job's end: a job that is gone has its reply."""
+        reply = self._work.reply
+        if reply is None or not isinstance(verdict, Delete | Bury):
+            return
+        try:
+            await reply(attempt, self._result, self._error)
+        except Exception:
+            self._log.failure("no reply for {job}", job=attempt)
 
     def cancel(self, ending: Ending) -> None:
         self._ending = self._ending or ending
@@ -254,13 +271,14 @@ class JobRun(Reservation, Generic[T]):
         assert self._keep is not None
         self._keep.plan()
         self._hooks.call("began", attempt)
-        limit_s = self._settings.limit_s
+        limit_s = self._work.limit_s
         if limit_s is not None:
             self._limit = self._clock.callLater(limit_s, self._limit_is_over, attempt)
         try:
-            read: Deferred[Any] = execute(attempt.read, self._settings.serialiser.load)
+            read: Deferred[Any] = execute(attempt.read, self._work.serialiser.load)
             read.addCallback(lambda _: self._do(attempt)).addErrback(no_exit)
-            verdict = verdict_of(await read)
+            self._result = await read
+            verdict = verdict_of(self._result)
         except GeneratorExit:
             raise
         except Decided as decided:
@@ -273,7 +291,7 @@ class JobRun(Reservation, Generic[T]):
         return verdict if isinstance(verdict, Delete) or not _is_lost(attempt) else None
 
     def _before(self, attempt: Attempt[T]) -> Verdict | None:
-        ask = partial(self._settings.policy.before, attempt.stats)
+        ask = partial(self._work.policy.before, attempt.stats)
         verdict: Verdict | None = self._decide(attempt, "before", ask, Verdict | None)
         if verdict is not None:
             why = f"this would be attempt {attempt.number}, and is not made"
@@ -295,7 +313,7 @@ class JobRun(Reservation, Generic[T]):
 
     def _limit_is_over(self, attempt: Attempt[T]) -> None:
         # Before it is cancelled: it may end at once, and stop this timer.
-        stuck_s = self._settings.stuck_s
+        stuck_s = self._work.stuck_s
         self._limit = self._clock.callLater(stuck_s, self._begin_to_give_up, attempt)
         attempt.cancel(Ending.LIMIT)
 
@@ -315,9 +333,9 @@ class JobRun(Reservation, Generic[T]):
             self._left(self)
 
     def _do(self, attempt: Attempt[T]) -> Deferred[Any]:
-        handler, threads = self._settings.handler, self._settings.threads
+        handler, threads = self._work.handler, self._settings.threads
         running: Deferred[Any]
-        if threads is not None:
+        if self._work.in_threads and threads is not None:
             # No thread can be cancelled; a coroutine that comes out of it can.
             running = threads.run(partial(in_this_process, partial(handler, attempt)))
         else:
@@ -330,11 +348,11 @@ class JobRun(Reservation, Generic[T]):
         if attempt.ending is Ending.STOPPED:
             return AT_ONCE
         if attempt.ending is Ending.LIMIT:
-            error = TookTooLong(f"not done within {self._settings.limit_s:g} s")
+            error = TookTooLong(f"not done within {self._work.limit_s:g} s")
         self._error = error
         self._hooks.call("_attempt_failed", attempt)
         chance = self._settings.chance()
-        ask = partial(self._settings.policy.after, attempt.stats, error, chance)
+        ask = partial(self._work.policy.after, attempt.stats, error, chance)
         return self._decide(attempt, "after", ask, Verdict)
 
 

@@ -1,7 +1,7 @@
 """What becomes of a job that failed, and when to ask a server for how many jobs."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import Final, Protocol
 
@@ -34,10 +34,12 @@ class Delete:
 class Release:
     """:ivar delay: whole seconds, as the protocol has it, and `Client.release`.
     :ivar priority: None for the one it has.
+    :ivar prefers_backoff: leave the delay to the tube's `backoff` policy, if it has one.
     """
 
     delay: int = 0
     priority: int | None = None
+    prefers_backoff: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         """:raise ValueError: the protocol has no such numbers."""
@@ -176,7 +178,8 @@ class Retry(Policy):
 
     :ivar most_attempts: after that many a failure is the last, at least 1; and that many without a
         release are made.
-    :ivar first_delay_s: before the second attempt; each further wait is ``factor`` times as long,
+    :ivar first_delay_s: before the second attempt; None for 1 second, or whatever the `backoff` of
+        the tube says, if it has one.  Each further wait is ``factor`` times as long,
         up to ``most_delay_s``.  Each is cut by chance to between half and all of it, and
         rounded to whole seconds, at least one unless it is 0.
     :ivar exhausted: what becomes of a job when the attempts are used up.
@@ -188,7 +191,7 @@ class Retry(Policy):
     """
 
     most_attempts: int = MOST_ATTEMPTS
-    first_delay_s: float = FIRST_DELAY_S
+    first_delay_s: float | None = None
     most_delay_s: float = MOST_DELAY_S
     factor: float = FACTOR
     exhausted: Verdict = BURY
@@ -209,9 +212,9 @@ class Retry(Policy):
         if not callable(self.count):
             raise TypeError(f"count is a function, such as times_reserved, not {self.count!r}")
         check_whole("most_attempts", self.most_attempts, 1)
-        check_seconds("first_delay_s", self.first_delay_s)
+        check_seconds("first_delay_s", self._first_s)
         check_seconds("most_delay_s", self.most_delay_s)
-        if self.first_delay_s > self.most_delay_s:
+        if self._first_s > self.most_delay_s:
             raise ValueError(f"first_delay_s is at most most_delay_s: {self}")
         if not isinstance(self.factor, int | float) or isinstance(self.factor, bool):
             raise TypeError(f"factor is a number, not {self.factor!r}")
@@ -231,15 +234,20 @@ class Retry(Policy):
             return Delete()
         if self.count(stats) >= self._allowed(stats):
             return self.exhausted
-        return Release(self.delay_s(self.count(stats), chance))
+        delay_s = self.delay_s(self.count(stats), chance)
+        return Release(delay_s, prefers_backoff=self.first_delay_s is None)
 
     def delay_s(self, attempt: int, chance: float) -> int:
         """Give the seconds to wait after an attempt."""
-        due_s, steps = self.first_delay_s, attempt - 1
+        due_s, steps = self._first_s, attempt - 1
         while steps > 0 and 0 < due_s < self.most_delay_s and self.factor > 1:
             due_s, steps = due_s * self.factor, steps - 1
         wait_s = min(due_s, self.most_delay_s) * (1 + chance) / 2
         return max(1, round(wait_s)) if wait_s > 0 else 0
+
+    @property
+    def _first_s(self) -> float:
+        return FIRST_DELAY_S if self.first_delay_s is None else self.first_delay_s
 
     def _allowed(self, stats: JobStats) -> int:
         return self.most_attempts + stats.kicks

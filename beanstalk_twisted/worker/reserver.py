@@ -66,7 +66,7 @@ class Reserver(Generic[H]):
     :ivar no_wait_until_s: when a `reserve` may wait on it again, by the reactor's clock.
     """
 
-    def __init__(self, settings: Settings[Any], number: int, changed: Callable[[], object]) -> None:
+    def __init__(self, settings: Settings, number: int, changed: Callable[[], object]) -> None:
         """:param changed: called when it has a session, or has none any more."""
         self.client = settings.make_client(number, connected=self._watch, lost=self._lost)
         self.session: Session | None = None
@@ -250,7 +250,7 @@ class Reservation:
     _log = Logger(namespace="beanstalk_twisted.worker")
 
     def __init__(
-        self, settings: Settings[Any], reserver: Reserver[Any], job: Job,
+        self, settings: Settings, reserver: Reserver[Any], job: Job,
         may_give_back: Callable[[], Deferred[None]],
     ) -> None:  # fmt: skip
         """:param may_give_back: asked before each release; its Deferred fires when it may be."""
@@ -355,6 +355,8 @@ class Reservation:
                 return verdict
         priority = attempt.stats.pri if verdict.priority is None else verdict.priority
         if isinstance(verdict, Release):
+            if verdict.prefers_backoff and await self._has_backoff(attempt):
+                verdict = Release(priority=verdict.priority)
             await self._may_give_back()
             delay = verdict.delay
             await self._send("release", lambda client: client.release(
@@ -362,6 +364,16 @@ class Reservation:
         else:
             await self._send("bury", lambda client: client.bury(self._job, priority=priority))
         return verdict
+
+    async def _has_backoff(self, attempt: Attempt[Any]) -> bool:
+        """Return True if the server delays what comes back to the tube."""
+        try:
+            policy = await self._send(
+                "tube-policy", lambda client: client.tube_policy(attempt.tube)
+            )
+        except (errors.ErrorReply, errors.BadReply, errors.NotAnnounced):
+            return False
+        return policy is not None and policy.get("backoff") is not None
 
     async def _delete(self) -> None:
         """Delete it; if the connection is lost before the answer, once more on the next: the server

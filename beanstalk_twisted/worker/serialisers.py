@@ -35,7 +35,7 @@ class Bytes(Serialiser[bytes]):
 
 
 class Json(Serialiser[Any]):
-    """JSON in UTF-8."""
+    """JSON in UTF-8; a dataclass is written as an object of its fields."""
 
     def load(self, body: bytes) -> Any:
         try:
@@ -64,7 +64,7 @@ class Typed(Serialiser[T]):
         if not is_dataclass(kind):
             raise TypeError(f"{kind} is not a dataclass")
         try:
-            self._read = _reader(kind, ignores_unknown)
+            self._read = reader_of(kind, ignores_unknown)
         except RecursionError:
             raise TypeError(f"{kind} contains itself; write a serialiser of your own") from None
         self._json = Json()
@@ -74,15 +74,23 @@ class Typed(Serialiser[T]):
         return value
 
     def dump(self, value: T) -> bytes:
-        return self._json.dump(asdict(value))  # type: ignore[call-overload]
+        return self._json.dump(value)
 
 
-_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON: {value!r}")
 
-_Read = Callable[[Any, str], Any]
+
+_ENCODER: Final = json.JSONEncoder(
+    separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain
+)
+
+Read = Callable[[Any, str], Any]
 
 
-class _OfAnotherKind(Unreadable):
+class WrongType(Unreadable):
     """The value that stands there, and not one within it, is of another type."""
 
     def __init__(self, value: Any, where: str, wanted: str) -> None:
@@ -90,9 +98,12 @@ class _OfAnotherKind(Unreadable):
         self.where = where
 
 
-def _reader(kind: Any, ignores_unknown: bool) -> _Read:
-    """Make what checks a value of JSON at a place, and makes it one of that type."""
-    reader = partial(_reader, ignores_unknown=ignores_unknown)
+def reader_of(kind: Any, ignores_unknown: bool = False) -> Read:
+    """Make what checks a value of JSON at a place, and makes it one of that type.
+
+    :raise TypeError: there is no way to read the type.
+    """
+    reader = partial(reader_of, ignores_unknown=ignores_unknown)
     if is_dataclass(kind) and isinstance(kind, type):
         return _object(kind, ignores_unknown)
     origin, args = get_origin(kind), get_args(kind)
@@ -111,63 +122,63 @@ def _reader(kind: Any, ignores_unknown: bool) -> _Read:
     raise TypeError(f"no way to read {kind} from JSON; write a serialiser of your own")
 
 
-def _scalar(kind: type) -> _Read:
+def _scalar(kind: type) -> Read:
     def read(value: Any, where: str) -> Any:
         # bool is an int to Python, not to JSON; a whole number is a float to both.
         if type(value) is kind:
             return value
         if kind is float and type(value) is int:
             return float(value)
-        raise _OfAnotherKind(value, where, kind.__name__)
+        raise WrongType(value, where, kind.__name__)
 
     return read
 
 
-def _union(readers: list[_Read], kind: Any) -> _Read:
+def _union(readers: list[Read], kind: Any) -> Read:
     def read(value: Any, where: str) -> Any:
         within: list[Unreadable] = []
         for each in readers:
             try:
                 return each(value, where)
             except Unreadable as problem:
-                if not (isinstance(problem, _OfAnotherKind) and problem.where == where):
+                if not (isinstance(problem, WrongType) and problem.where == where):
                     within.append(problem)
         if len(within) == 1:  # It is of this type, and what is wrong is deeper inside.
             raise within[0]
-        raise _OfAnotherKind(value, where, str(kind))
+        raise WrongType(value, where, str(kind))
 
     return read
 
 
-def _sequence(read_one: _Read, make: Callable[[list[Any]], Any]) -> _Read:
+def _sequence(read_one: Read, make: Callable[[list[Any]], Any]) -> Read:
     def read(value: Any, where: str) -> Any:
         if not isinstance(value, list):
-            raise _OfAnotherKind(value, where, "a list")
+            raise WrongType(value, where, "a list")
         return make([read_one(each, f"{where}[{place}]") for place, each in enumerate(value)])
 
     return read
 
 
-def _mapping(read_one: _Read) -> _Read:
+def _mapping(read_one: Read) -> Read:
     def read(value: Any, where: str) -> Any:
         if not isinstance(value, dict):
-            raise _OfAnotherKind(value, where, "an object")
+            raise WrongType(value, where, "an object")
         return {key: read_one(each, f"{where}.{key}") for key, each in value.items()}
 
     return read
 
 
-def _object(kind: Any, ignores_unknown: bool) -> _Read:
+def _object(kind: Any, ignores_unknown: bool) -> Read:
     hints = get_type_hints(kind)
     taken = [each for each in fields(kind) if each.init]
-    readers = {each.name: _reader(hints[each.name], ignores_unknown) for each in taken}
+    readers = {each.name: reader_of(hints[each.name], ignores_unknown) for each in taken}
     needed = {
         each.name for each in taken if each.default is MISSING and each.default_factory is MISSING
     }
 
     def read(value: Any, where: str) -> Any:
         if not isinstance(value, dict):
-            raise _OfAnotherKind(value, where, f"an object with the fields of {kind.__name__}")
+            raise WrongType(value, where, f"an object with the fields of {kind.__name__}")
         if missing := sorted(needed - value.keys()):
             raise Unreadable(f"{where or 'the body'} has no {missing[0]!r}")
         unknown = sorted(value.keys() - readers.keys())

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from random import random as any_random
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar
 
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, DeferredList, gatherResults, succeed
@@ -20,16 +20,18 @@ from beanstalk_twisted.worker.attempt import Ending
 from beanstalk_twisted.worker.handlers import Threads
 from beanstalk_twisted.worker.hooks import HookList, Hooks, Logged
 from beanstalk_twisted.worker.job_run import JobRun
-from beanstalk_twisted.worker.policy import PATIENCE_S, REST_S, Demand, Policy, Retry
+from beanstalk_twisted.worker.policy import PATIENCE_S, REST_S, Demand, Policy
 from beanstalk_twisted.worker.reserver import Reserver
-from beanstalk_twisted.worker.serialisers import Bytes, Serialiser
+from beanstalk_twisted.worker.serialisers import Serialiser
 from beanstalk_twisted.worker.settings import (
     FIFO,
     STUCK_S,
     Handler,
+    Route,
     Settings,
     Tube,
     hooks_of,
+    one_kind,
     threads_of,
 )
 
@@ -66,7 +68,7 @@ class ReserveScheduler:
     _log = Logger(namespace="beanstalk_twisted.worker")
 
     def __init__(
-        self, settings: Settings[Any], reserved: Callable[[Job, Jobs], object],
+        self, settings: Settings, reserved: Callable[[Job, Jobs], object],
         quiet: Callable[[], object],
     ) -> None:  # fmt: skip
         """:param quiet: called when it was stopped, and no job can come any more."""
@@ -207,8 +209,9 @@ class Worker(Service, Generic[T]):
 
     def __init__(
         self, endpoint: str | IStreamClientEndpoint, tubes: str | Sequence[Tube],
-        handler: Handler[T], concurrency: int = 1, *, weights: Mapping[Tube, int] | None = None,
-        mode: str = FIFO, serialiser: Serialiser[T] | None = None,
+        handler: Handler[T] | Route, concurrency: int = 1, *,
+        weights: Mapping[Tube, int] | None = None, mode: str = FIFO,
+        serialiser: Serialiser[T] | None = None,
         policy: Policy | None = None, hooks: Iterable[Hooks] = (), logs: bool = True,
         in_threads: bool | Threads = False, touches: bool = True, limit_s: float | None = None,
         stuck_s: float = STUCK_S, all_stuck: Callable[[], object] | None = None,
@@ -219,7 +222,8 @@ class Worker(Service, Generic[T]):
         """:param endpoint: where the server is, as of `Client`: ``127.0.0.1:11300``, or an
             endpoint.
         :param tubes: where jobs come from; one, or several.
-        :param handler: does a job, given an `attempt.Attempt`.  It is done when this returns, or
+        :param handler: does a job, given an `attempt.Attempt`; or a `settings.Route`, which has
+            the options of each kind of job instead of this.  It is done when this returns, or
             when the Deferred or coroutine that it gives has; an exception means that it is not.
             A `policy.Verdict` that it gives decides what becomes of the job.
         :param concurrency: jobs at once, 1 to `MAX_CONCURRENCY`.
@@ -246,16 +250,18 @@ class Worker(Service, Generic[T]):
         :raise TypeError: something is of another kind.
         """
         clock = reactor or the_reactor()
-        self._settings: Settings[T] = Settings(
-            endpoint=endpoint, handler=handler, concurrency=concurrency, connections=connections,
+        threads = threads_of(in_threads, handler, clock, concurrency)
+        route = handler if isinstance(handler, Route) else one_kind(
+            handler, serialiser, policy, in_threads=threads is not None, touches=touches,
+            limit_s=limit_s, stuck_s=stuck_s,
+        )  # fmt: skip
+        self._settings = Settings(
+            endpoint=endpoint, route=route, concurrency=concurrency, connections=connections,
             tubes=(tubes,) if isinstance(tubes, str | bytes) else tuple(tubes),
-            weights=dict(weights or {}), mode=mode,
-            serialiser=cast(Any, Bytes()) if serialiser is None else serialiser,
-            policy=Retry() if policy is None else policy,
+            weights=dict(weights or {}), mode=mode, threads=threads,
             hooks=HookList((Logged(), *hooks_of(hooks)) if logs else hooks_of(hooks)), logs=logs,
-            threads=threads_of(in_threads, handler, clock, concurrency), touches=touches,
-            limit_s=limit_s, stuck_s=stuck_s, finish_s=finish_s, clock=clock, grace_s=grace_s,
-            backoff=backoff, chance=chance, token=token,
+            finish_s=finish_s, clock=clock, grace_s=grace_s, backoff=backoff, chance=chance,
+            token=token,
         )  # fmt: skip
         self.concurrency = concurrency
         self._all_stuck = all_stuck or self._log_all_stuck

@@ -16,8 +16,8 @@ from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.worker.attempt import Attempt
 from beanstalk_twisted.worker.handlers import PoolThreads, Threads
 from beanstalk_twisted.worker.hooks import HookList, Hooks
-from beanstalk_twisted.worker.policy import Policy
-from beanstalk_twisted.worker.serialisers import Serialiser
+from beanstalk_twisted.worker.policy import Policy, Retry
+from beanstalk_twisted.worker.serialisers import Bytes, Serialiser
 
 T = TypeVar("T")
 
@@ -25,6 +25,8 @@ Tube = str | bytes
 
 Handler = Callable[[Attempt[T]], Any]
 """What does jobs: a function, one that gives a Deferred or an asyncio future, or a coroutine's."""
+
+Reply = Callable[[Attempt[Any], Any, BaseException | None], Deferred[Any]]
 
 FIFO: Final = "fifo"
 """The mode of a new connection: the best job of all tubes."""
@@ -38,30 +40,82 @@ be cancelled ends immediately, and all that waits for the job waits for this too
 """
 
 
+@dataclass(frozen=True, kw_only=True)
+class Work(Generic[T]):
+    """How the jobs of one kind are done; arguments of `service.Worker`.
+
+    :ivar in_threads: whether the handler runs in the worker's threads, or in the reactor's.
+    :ivar reply: called after the last attempt, before the server is told of the job's end, with
+        the result or the error.
+    """
+
+    handler: Handler[T]
+    serialiser: Serialiser[T]
+    policy: Policy
+    in_threads: bool = False
+    touches: bool = True
+    limit_s: float | None = None
+    stuck_s: float = STUCK_S
+    reply: Reply | None = None
+
+    def __post_init__(self) -> None:
+        """:raise ValueError: a number is out of its range.
+        :raise TypeError: a part cannot be what it is given as.
+        """
+        if self.limit_s is not None:
+            check_seconds("limit_s", self.limit_s, is_zero_allowed=False)
+        check_seconds("stuck_s", self.stuck_s)
+        _check_handler(self.handler)
+        _has_methods("serialiser", self.serialiser, "Bytes() or Json()", ("load",))
+        _has_methods("policy", self.policy, "Retry()", ("before", "after"))
+
+
+class Route:
+    """Chooses the work of each job; given to `service.Worker` in place of a handler."""
+
+    def work_for(self, attempt: Attempt[Any]) -> Work[Any]:
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class Settings(Generic[T]):
+class OneKind(Route):
+    """The same work for every job."""
+
+    work: Work[Any]
+
+    def work_for(self, attempt: Attempt[Any]) -> Work[Any]:
+        return self.work
+
+
+def one_kind(
+    handler: Any, serialiser: Serialiser[Any] | None, policy: Policy | None, **options: Any
+) -> OneKind:
+    """Make a route of one handler, with the defaults of a worker."""
+    return OneKind(Work(
+        handler=handler, serialiser=Bytes() if serialiser is None else serialiser,
+        policy=Retry() if policy is None else policy, **options,
+    ))  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Settings:
     """Arguments of `service.Worker`.
 
     :ivar clock: the reactor, or a clock in its place.
     :ivar backoff: makes the retry policy of a connection; None for the client's own.
-    :ivar threads: where the handler runs; None for the reactor's thread.
+    :ivar threads: where handlers run; None if all run in the reactor's thread.
     """
 
     endpoint: str | IStreamClientEndpoint
     tubes: Sequence[Tube]
     weights: Mapping[Tube, int]
     mode: str
-    handler: Handler[T]
+    route: Route
     concurrency: int
     connections: int
-    serialiser: Serialiser[T]
-    policy: Policy
     hooks: HookList
     logs: bool
     threads: Threads | None
-    touches: bool
-    limit_s: float | None
-    stuck_s: float
     finish_s: float
     clock: Any
     grace_s: float
@@ -77,17 +131,11 @@ class Settings(Generic[T]):
         check_whole("concurrency", self.concurrency, 1, MAX_CONCURRENCY)
         check_whole("connections", self.connections, 1, MAX_CONCURRENCY)
         check_seconds("finish_s", self.finish_s)
-        if self.limit_s is not None:
-            check_seconds("limit_s", self.limit_s, is_zero_allowed=False)
-        check_seconds("stuck_s", self.stuck_s)
         if not self.tubes:
             raise ValueError("no tube to take jobs from")
         for tube in self.tubes:
             specs.WATCH.line((_name(tube),))
         self._check_weights()
-        _check_handler(self.handler)
-        _has_methods("serialiser", self.serialiser, "Bytes() or Json()", ("load",))
-        _has_methods("policy", self.policy, "Retry()", ("before", "after"))
 
     def _check_weights(self) -> None:
         specs.RESERVE_MODE.line((self.mode,))
@@ -134,9 +182,7 @@ def hooks_of(hooks: Iterable[Hooks]) -> tuple[Hooks, ...]:
     return found
 
 
-def threads_of(
-    wanted: bool | Threads, handler: Callable[..., Any], reactor: Any, most: int
-) -> Threads | None:
+def threads_of(wanted: bool | Threads, handler: object, reactor: Any, most: int) -> Threads | None:
     """:raise ValueError: a coroutine is to run in threads, or the reactor is none.
     :raise TypeError: it is neither true, false, nor threads.
     """

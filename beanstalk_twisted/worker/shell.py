@@ -3,7 +3,7 @@
 import os
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from threading import Timer
 from time import monotonic, sleep
 from typing import Any, Final
@@ -58,23 +58,40 @@ class Shell:
         """:raise CommandFailed: it has failed.
         :raise Decided: the job is to be buried.
         """
-        process = subprocess.Popen(  # noqa: S602 - a shell's command is what is wanted.
-            self._command, shell=True, executable=SHELL, stdin=subprocess.PIPE,
-            start_new_session=True, env={**self._environment, **_facts(attempt)},
-        )  # fmt: skip
-        ending = _Ending(process, self._kill_s)
-        attempt.when_cancelled(ending.begin)
-        try:
-            process.communicate(attempt.body)
-        finally:
-            ending.has_ended()
-        code = process.returncode
+        command = [SHELL, "-c", self._command]
+        environment = {**self._environment, **_facts(attempt)}
+        code = run_for(attempt, command, attempt.body, self._kill_s, env=environment)
         if code == USELESS:
             raise Decided(Bury())
-        if code < 0:
-            raise CommandFailed(f"ended by {_name(-code)}")
-        if code:
-            raise CommandFailed(f"exit code {code}")
+        check_code(code)
+
+
+def run_for(
+    attempt: Attempt[Any], command: Sequence[str], given: bytes, kill_s: float, **options: Any
+) -> int:
+    """Run a command until it ends, or the attempt is cancelled; gives its exit code.
+
+    :param given: its input.
+    :param options: of `subprocess.Popen`.
+    """
+    process = subprocess.Popen(  # noqa: S603 - what the application wants.
+        command, stdin=subprocess.PIPE, start_new_session=True, **options
+    )
+    ending = _Ending(process, kill_s)
+    attempt.when_cancelled(ending.begin)
+    try:
+        process.communicate(given)
+    finally:
+        ending.has_ended()
+    return process.returncode
+
+
+def check_code(code: int) -> None:
+    """:raise CommandFailed: it has failed."""
+    if code < 0:
+        raise CommandFailed(f"ended by {_name(-code)}")
+    if code:
+        raise CommandFailed(f"exit code {code}")
 
 
 def _name(number: int) -> str:

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from beanstalk_twisted.replication.stream.addresses import stream_at
-from beanstalk_twisted.replication.stream.door import Stream
+from beanstalk_twisted.replication.stream.interface import Stream
 from tests.replication.cluster import running
 
 PAYLOAD: Final = bytes(4096)

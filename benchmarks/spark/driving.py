@@ -69,7 +69,7 @@ def drive(
 ) -> None:  # fmt: skip
     """Run a driver until it has done one thing more, and for so long; then end it and what it
     started.  One that ends since a restarted server has cut what it was reading is started again,
-    as docs/spark-streaming.md has users do.
+    as docs/spark.md has users do.
 
     :param said: the file that its output is appended to.
     :param done: counts what drivers have done.

@@ -57,7 +57,8 @@ ASLEEP_S: Final = 1.1
 class Plan(NamedTuple):
     """What is to be done: so many jobs, or for so many seconds, whatever is over first.
 
-    :ivar jobs: 0: any number.  Three more are put at the end: one times out, two are edited.
+    :ivar jobs: 0: any number.  Four more are put at the end: one times out, one comes back when its
+        worker parts, two are edited.
     :ivar seconds: 0: any time.
     :ivar rate: jobs in a second, at most; 0: as fast as it goes.
     :ivar restarts: of the server, the first by kill -9, the next in order, and so on.
@@ -302,6 +303,19 @@ class Clients:
         self.put += 1
         self._ask([(self._workers[0], [b"reserve-job %b\r\n" % inserted.words[1]])])
 
+    def part_from_one(self) -> None:
+        """Put one more job, reserve it and part: so there is one that comes back so.  The next
+        worker waits for it.
+        """
+        ((inserted,),) = self._ask([(self._producers[0], [b"put 0 0 60 2\r\n{}\r\n"])])
+        self.put += 1
+        reserve = [b"reserve-job %b\r\n" % inserted.words[1]]
+        self._ask([(self._workers[0], reserve)])
+        self._workers[0].close()
+        self._workers[0] = self._worker()
+        while self._ask([(self._workers[0], reserve)])[0][0].name != b"RESERVED":
+            time.sleep(0.005)
+
     def edit_one(self) -> None:
         """Put two more jobs, one of which waits for the other's group; that is updated, moved and
         deleted.
@@ -379,6 +393,7 @@ def _rest(clients: Clients) -> None:
     for last in range(LAST_ROUNDS):
         if last == LAST_ROUNDS // 2:
             clients.sleep_over_one()
+            clients.part_from_one()
             clients.edit_one()
             time.sleep(ASLEEP_S)
         clients.round(0)

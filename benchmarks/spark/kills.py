@@ -25,10 +25,10 @@ import pyarrow.parquet as pq
 
 from beanstalk_twisted.binlog.records.jobs import Flag
 from beanstalk_twisted.binlog.records.others import JOB_KINDS
-from beanstalk_twisted.binlog.segments.frames import Frame
+from beanstalk_twisted.binlog.segments.frames import Frame, raw_records
 from benchmarks.spark.driving import RESTARTS, drive, finish, under_load
 from binlog_tools.logs.opening import open_source
-from binlog_tools.logs.reading import OpenSegment, raw_records, segments
+from binlog_tools.logs.reading import OpenSegment, segments
 
 Key = tuple[str, int]
 

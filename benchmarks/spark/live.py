@@ -23,14 +23,14 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from binlog_tools.spark.live.open_jobs import NAMES
+from binlog_tools.spark.storing.opening import open_stored
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from benchmarks.spark.driving import RESTARTS, WARM_S, drive, finish, percentiles, under_load
-from binlog_tools.spark.following.startings import Streamed
 from binlog_tools.spark.following.streaming import BinlogStreamReader
-from binlog_tools.spark.live.open_jobs import NAMES
 from binlog_tools.spark.live.steps import SCHEMAS, LiveState
-from binlog_tools.spark.storing.opening import open_stored
+from binlog_tools.spark.reading.options import Streamed
 
 KEYS: Final = {
     "lifetimes": ("server", "job"), "attempts": ("server", "job", "revivals", "attempt"),

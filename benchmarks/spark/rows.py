@@ -19,10 +19,10 @@ from beanstalk_twisted.binlog.segments.format import (
     SegmentHeader,
     decode_segment_header,
 )
-from beanstalk_twisted.binlog.segments.frames import Frame
+from beanstalk_twisted.binlog.segments.frames import Frame, raw_records
 from binlog_tools.console.wording import text_of
 from binlog_tools.inspect.dumping import REASON_NAMES
-from binlog_tools.logs.reading import raw_records, tubes_named
+from binlog_tools.logs.reading import tubes_named
 from binlog_tools.logs.stored import STATE_NAMES, TYPE_NAMES
 from binlog_tools.spark.definitions.columns import ddl
 

@@ -1,23 +1,17 @@
-"""The subcommands of ``binlog-inspect``, and how a call of it ends."""
+"""The subcommands of ``binlog-inspect``, and how each ends."""
 
-import codecs
-import io
-import json
-import os
-import sys
 from collections.abc import Mapping
-from typing import Any, Final, NoReturn
+from typing import Any, ClassVar, Final
 
 import click
 from click.shell_completion import get_completion_class
 
 from beanstalk_twisted.binlog.errors import BinlogError, Incompatible
+from beanstalk_twisted.programs import INTERRUPTED
 from beanstalk_twisted.version import VERSION
-from binlog_tools.console.interrupts import INTERRUPTED as INTERRUPTED
-from binlog_tools.console.interrupts import INTERRUPTS
-from binlog_tools.console.output import LateGroup, aside, forgive_stderr
-from binlog_tools.console.wording import reason
-from binlog_tools.logs.outputs import NamedBuffer
+from binlog_tools.console.errors import fail
+from binlog_tools.console.groups import CONTEXT, LateGroup
+from binlog_tools.console.wording import place_of, why
 
 SOUND: Final = 0
 TORN: Final = 1
@@ -34,13 +28,11 @@ CODES: Final = {"sound": SOUND, "torn": TORN, "damaged": DAMAGED}
 """Of each verdict on a log."""
 
 
-def warn(message: str) -> None:
-    aside(f"binlog-inspect: {message}")
-
-
-def fail(code: int, message: str) -> NoReturn:
-    warn(message)
-    raise SystemExit(code)
+WORDS: Final = {
+    TORN: "TORN", USAGE: "USAGE", DAMAGED: "DAMAGED", CANNOT_READ: "CANNOT_READ",
+    UNKNOWN_FORMAT: "UNKNOWN_FORMAT", INTERRUPTED: "INTERRUPTED",
+}  # fmt: skip
+"""The ``code`` of errors in JSON."""
 
 
 def code_of(problem: BinlogError | OSError) -> int:
@@ -50,11 +42,6 @@ def code_of(problem: BinlogError | OSError) -> int:
 
 
 PROGRAM: Final = "binlog-inspect"
-
-STDOUT: Final = "stdout"
-
-ESCAPED: Final = "binlog-inspect"
-"""The handler for what the encoding of stdout lacks."""
 
 COMMANDS: Final[Mapping[str, str]] = {
     "check": "binlog_tools.cli.check",
@@ -81,7 +68,9 @@ COMMANDS: Final[Mapping[str, str]] = {
 
 
 class Commands(LateGroup):
-    places = {
+    program = PROGRAM
+    words = WORDS
+    places: ClassVar = {
         name: (module, f"{name.replace('-', '_')}_command") for name, module in COMMANDS.items()
     }
 
@@ -89,14 +78,10 @@ class Commands(LateGroup):
         try:
             return super().invoke(ctx)
         except (BinlogError, OSError) as problem:
-            if getattr(problem, "filename", None) == STDOUT:
-                _give_up_stdout()
-            fail(code_of(problem), reason(problem))
+            fail(code_of(problem), why(problem), place_of(problem))
 
 
-@click.group(
-    cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
-)
+@click.group(PROGRAM, cls=Commands, context_settings=CONTEXT)
 @click.version_option(VERSION, prog_name=PROGRAM)
 def cli() -> None:
     """Look inside the binlog of a beanstalk-twisted server: check, recover, convert.
@@ -110,48 +95,7 @@ def cli() -> None:
     """
 
 
-def called() -> int:
-    """Give the exit code of the command line."""
-    try:
-        _name_stdout()
-        forgive_stderr()
-        code = cli.exit_code(PROGRAM)
-        INTERRUPTS.end_at_once()
-        # An exception that comes in the middle of a ``__del__`` goes no further.
-        return INTERRUPTED if INTERRUPTS.have_come else _flushed(code)
-    except KeyboardInterrupt:
-        return INTERRUPTED
-
-
-def _name_stdout() -> None:
-    was = sys.stdout
-    out = NamedBuffer(1, STDOUT, closefd=False)
-    encoding, errors = (was.encoding, was.errors) if was else ("utf-8", "strict")
-    if errors == "strict":
-        codecs.register_error(ESCAPED, _escaped)
-        errors = ESCAPED
-    sys.stdout = io.TextIOWrapper(out, encoding, errors, line_buffering=out.isatty())
-
-
-def _escaped(problem: UnicodeError) -> tuple[str, int]:
-    """As JSON escapes characters, so that a document stays one."""
-    assert isinstance(problem, UnicodeEncodeError)
-    return json.dumps(problem.object[problem.start : problem.end])[1:-1], problem.end
-
-
-def _flushed(code: int) -> int:
-    try:
-        sys.stdout.flush()
-    except OSError as problem:
-        warn(reason(problem))
-        _give_up_stdout()
-        return CANNOT_READ
-    return code
-
-
-def _give_up_stdout() -> None:
-    """Never try again to write what could not be written."""
-    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+main = cli.run
 
 
 @click.command("completion")

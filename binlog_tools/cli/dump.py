@@ -15,8 +15,9 @@ from beanstalk_twisted.binlog.records.jobs import FULL, NEVER_NS, WITHHELD_NS, S
 from beanstalk_twisted.binlog.records.others import JOB_KINDS
 from beanstalk_twisted.printable import escape
 from binlog_tools.cli import options
-from binlog_tools.cli.commands import CANNOT_READ, DAMAGED, USAGE, fail, warn
+from binlog_tools.cli.commands import CANNOT_READ, DAMAGED, USAGE
 from binlog_tools.cli.options import code_of_gaps, open_source, open_sources
+from binlog_tools.console.errors import fail, warn
 from binlog_tools.console.output import Output, as_json
 from binlog_tools.console.wording import text_of
 from binlog_tools.inspect.archives import lsn_range

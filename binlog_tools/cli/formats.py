@@ -18,7 +18,7 @@ from beanstalk_twisted.binlog.segments.format import (
     MIN_SEGMENT_BYTES,
 )
 from binlog_tools.cli import options
-from binlog_tools.cli.commands import CANNOT_READ, CODES, DAMAGED, SOUND, TORN, USAGE, fail, warn
+from binlog_tools.cli.commands import CANNOT_READ, CODES, DAMAGED, SOUND, TORN, USAGE
 from binlog_tools.cli.options import (
     load,
     open_source,
@@ -27,11 +27,13 @@ from binlog_tools.cli.options import (
     tell_unusable,
     warn_if_running,
 )
+from binlog_tools.console.errors import fail, warn
 from binlog_tools.console.output import Output, as_json, progress
+from binlog_tools.console.streams import naming
 from binlog_tools.console.wording import text_of, told
 from binlog_tools.logs.live_set import Point
 from binlog_tools.logs.new_log import NewDirectory
-from binlog_tools.logs.outputs import naming, opened
+from binlog_tools.logs.outputs import opened
 from binlog_tools.logs.quantities import NS
 from binlog_tools.logs.sources import NoLog, is_servers
 from binlog_tools.logs.stored import (

@@ -9,8 +9,9 @@ from typing import Any, Final, NoReturn
 import click
 
 from binlog_tools.cli import options
-from binlog_tools.cli.commands import CANNOT_READ, USAGE, fail, warn
+from binlog_tools.cli.commands import CANNOT_READ, USAGE
 from binlog_tools.cli.options import MOST_NAMED, code_of_gaps, end_with_gaps, load, open_source
+from binlog_tools.console.errors import fail, warn
 from binlog_tools.console.output import Escaped, Output, columns
 from binlog_tools.console.wording import text_of
 from binlog_tools.inspect import listing

@@ -17,11 +17,14 @@ from beanstalk_twisted.binlog.segments.format import (
     segment_name,
 )
 from beanstalk_twisted.object_storage.store import BadUrl, is_url, local_path, parse_url
+from beanstalk_twisted.programs import INTERRUPTS
 from beanstalk_twisted.replication.stream.addresses import is_stream, parse
-from beanstalk_twisted.replication.stream.door import Refused
-from binlog_tools.cli.commands import CANNOT_READ, DAMAGED, TORN, USAGE, fail, warn
-from binlog_tools.console.interrupts import INTERRUPTS
-from binlog_tools.console.output import Output, Parsed, progress
+from beanstalk_twisted.replication.stream.interface import Refused
+from binlog_tools.cli.commands import CANNOT_READ, DAMAGED, TORN, USAGE
+from binlog_tools.console.errors import fail, warn
+from binlog_tools.console.groups import Parsed
+from binlog_tools.console.groups import as_json as as_json
+from binlog_tools.console.output import Output, progress
 from binlog_tools.console.wording import text_of, told
 from binlog_tools.inspect.dumping import Gap
 from binlog_tools.logs import opening, outputs, quantities
@@ -144,7 +147,6 @@ class Command(click.Command):
 
 logs = click.argument("paths", metavar="LOG...", nargs=-1, required=True, type=LOG)
 log = click.argument("path", metavar="LOG", type=LOG)
-as_json = click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 as_of = click.option(
     "--as-of", "point", type=POINT,
     help="As it was at this time, 2026-01-31T12:00Z, -2h or @SECONDS; or, a number, behind this "

@@ -14,11 +14,14 @@ from beanstalk_twisted.client.commands.calls import Answer
 from beanstalk_twisted.client.commands.specs import Inserted
 from beanstalk_twisted.client.commands.tags import Tags
 from beanstalk_twisted.client.sync import Client, Pipeline
+from beanstalk_twisted.programs import INTERRUPTED
 from beanstalk_twisted.wire.grammar import MAX_U32
 from binlog_tools.cli import options
-from binlog_tools.cli.commands import CANNOT_READ, INTERRUPTED, fail, warn
+from binlog_tools.cli.commands import CANNOT_READ
 from binlog_tools.cli.options import open_source_at, tell_unusable
-from binlog_tools.console.output import Output, Parsed, progress
+from binlog_tools.console.errors import fail, warn
+from binlog_tools.console.groups import Parsed
+from binlog_tools.console.output import Output, progress
 from binlog_tools.console.wording import text_of, told
 from binlog_tools.logs.live_set import Point
 from binlog_tools.logs.new_log import OriginSource

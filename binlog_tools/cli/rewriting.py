@@ -11,7 +11,7 @@ from beanstalk_twisted.binlog.errors import LockHeld
 from beanstalk_twisted.binlog.segments.format import SEGMENT_MAGIC
 from beanstalk_twisted.object_storage.store import is_url
 from binlog_tools.cli import options
-from binlog_tools.cli.commands import CANNOT_READ, INCOMPLETE, USAGE, fail, warn
+from binlog_tools.cli.commands import CANNOT_READ, INCOMPLETE, USAGE
 from binlog_tools.cli.options import (
     MOST_NAMED,
     end_with_gaps,
@@ -25,6 +25,7 @@ from binlog_tools.cli.options import (
     tell_shared_keys,
     warn_if_running,
 )
+from binlog_tools.console.errors import fail, warn
 from binlog_tools.console.output import Output, columns, progress
 from binlog_tools.console.wording import reason, text_of, told
 from binlog_tools.inspect.dumping import state_name

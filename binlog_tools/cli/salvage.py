@@ -14,7 +14,7 @@ from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.errors import LockHeld
 from beanstalk_twisted.binlog.records.jobs import State
 from binlog_tools.cli import options
-from binlog_tools.cli.commands import CANNOT_READ, CODES, DAMAGED, SOUND, fail
+from binlog_tools.cli.commands import CANNOT_READ, CODES, DAMAGED, SOUND
 from binlog_tools.cli.options import (
     IDS,
     OUTPUT_FILE,
@@ -22,6 +22,7 @@ from binlog_tools.cli.options import (
     tell_shared_keys,
     warn_if_running,
 )
+from binlog_tools.console.errors import fail
 from binlog_tools.console.output import Output, columns, progress
 from binlog_tools.console.wording import text_of, told
 from binlog_tools.inspect.checking import check

@@ -2,105 +2,20 @@
 ``rich``, the extra ``cli``, tables and progress bars are plain.
 """
 
-import importlib
-import io
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
 from beanstalk_twisted.printable import escape, escape_all, escape_json
-from binlog_tools.console.interrupts import INTERRUPTED, INTERRUPTS
 from binlog_tools.console.wording import text_of
 
 if TYPE_CHECKING:
     from beanstalk_twisted.binlog.reading.survey import Progress
-
-
-class ForgivingFile(io.FileIO):
-    """A file that swallows what it cannot write."""
-
-    def write(self, content: Any) -> int:
-        try:
-            return super().write(content)
-        except OSError:
-            return memoryview(content).nbytes
-
-
-def forgive_stderr() -> None:
-    """What cannot be said on stderr is not said; the exit code is what it would have been."""
-    was = sys.stderr
-    # The errors of stderr are those of Python: what it cannot encode it writes escaped.
-    out = io.BufferedWriter(ForgivingFile(2, "w", closefd=False))
-    encoding = was.encoding if was else "utf-8"
-    sys.stderr = io.TextIOWrapper(out, encoding, "backslashreplace", line_buffering=True)
-
-
-if TYPE_CHECKING:
-    _ParamType = click.ParamType[object]
-else:
-    # Before click 8.3 it had no arguments.
-    _ParamType = click.ParamType
-
-
-class Parsed(_ParamType):
-    """A value that a function reads, which raises ``ValueError`` if it cannot be one."""
-
-    def __init__(self, name: str, parse: Callable[[str], object]) -> None:
-        self.name = name
-        self._parse = parse
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> object:
-        if not isinstance(value, str):
-            return value
-        try:
-            return self._parse(value)
-        except ValueError as problem:
-            self.fail(str(problem), param, ctx)
-
-
-class LateGroup(click.Group):
-    """Subcommands whose modules are imported when they are asked for.
-
-    :cvar places: by name, in the order of the help: the module of each, and its name there.
-    """
-
-    places: ClassVar[Mapping[str, tuple[str, str]]]
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.places)
-
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in self.places:
-            return None
-        module, called = self.places[name]
-        command = getattr(importlib.import_module(module), called)
-        assert isinstance(command, click.Command)
-        return command
-
-    def exit_code(self, program: str) -> int:
-        """Do what the command line says, and give the exit code."""
-        try:
-            code = self.main(prog_name=program, standalone_mode=False)
-        except SystemExit as end:
-            code = end.code
-        except click.Abort:
-            return INTERRUPTED
-        except click.ClickException as problem:
-            problem.show()
-            return problem.exit_code
-        except Exception:
-            # What came of an interrupt in the middle of something may have any name.
-            if INTERRUPTS.have_come:
-                return INTERRUPTED
-            raise
-        return code if isinstance(code, int) else 0
 
 
 VERSION: Final = 1
@@ -207,12 +122,6 @@ class Output:
 
 def as_json(fields: Mapping[str, object]) -> str:
     return escape_json(_encode({"v": VERSION, **fields}))
-
-
-def aside(message: str) -> None:
-    """One line, or a few, on stderr."""
-    # The ends of its lines are our own.
-    click.echo(escape(message, "\n"), err=True)
 
 
 def cell(value: object) -> str:

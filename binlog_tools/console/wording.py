@@ -19,10 +19,20 @@ def text_of(raw: bytes) -> str:
     return raw.decode("utf-8", "backslashreplace")
 
 
+def place_of(problem: Exception) -> str | None:
+    """Name the server or file that an error is about."""
+    filename = getattr(problem, "filename", None)
+    return None if filename is None else str(filename)
+
+
+def why(problem: Exception) -> str:
+    return getattr(problem, "strerror", None) or str(problem)
+
+
 def reason(problem: Exception) -> str:
     """Say what went wrong, and with which server or file."""
-    filename, why = getattr(problem, "filename", None), getattr(problem, "strerror", None)
-    return f"{filename}: {why or problem}" if filename else f"{why or problem}"
+    place = place_of(problem)
+    return f"{place}: {why(problem)}" if place else why(problem)
 
 
 def body_fields(body: bytes) -> dict[str, object]:

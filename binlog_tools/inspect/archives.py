@@ -20,7 +20,7 @@ from beanstalk_twisted.binlog.archive_manifest import (
     describe,
 )
 from beanstalk_twisted.binlog.directory import RealDirectory
-from beanstalk_twisted.binlog.reading.segment import is_sealed
+from beanstalk_twisted.binlog.reading.segment import is_sealed, walk
 from beanstalk_twisted.binlog.reading.survey import unknown_format
 from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
@@ -37,7 +37,7 @@ from binlog_tools.console.wording import told
 from binlog_tools.logs.opening import folders_at
 from binlog_tools.logs.outputs import new_file
 from binlog_tools.logs.quantities import Span
-from binlog_tools.logs.reading import pieces, remarks
+from binlog_tools.logs.reading import remarks
 from binlog_tools.logs.sources import ArchivedName, NoLog, archived_among, parse_archived_name
 
 FILES = frozenset([*NAMES, *(name + PART for name in NAMES)])
@@ -347,7 +347,7 @@ def _walk(
     next_lsn = header.first_lsn
     last: Frame | None = None
     is_sound = True
-    for piece in pieces(buffer, header, end):
+    for piece in walk(buffer, header, end):
         if isinstance(piece, Frame):
             next_lsn, last = piece.next_lsn, piece
         elif last and piece.offset == last.end and is_sealed(buffer, header, last):

@@ -9,7 +9,7 @@ from itertools import zip_longest
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.reading.loss_warnings import loss_warnings
-from beanstalk_twisted.binlog.reading.segment import has_content, is_trailer
+from beanstalk_twisted.binlog.reading.segment import Hole, has_content, is_trailer, walk
 from beanstalk_twisted.binlog.reading.survey import (
     Problem,
     Progress,
@@ -47,13 +47,9 @@ from binlog_tools.logs.opening import holds_something
 from binlog_tools.logs.quantities import Span
 from binlog_tools.logs.reading import (
     Broken,
-    Hole,
     OpenSegment,
     Remark,
-    has_data,
     has_seal,
-    pieces,
-    raw_records,
     remarks,
     segments,
 )
@@ -181,7 +177,7 @@ def _row(survey: Survey, segment: Segment, following: Segment | None) -> Segment
         return row
     is_next = following is not None and following.header.seq == header.seq + 1
     end = following.header.prev_end if following and is_next else None
-    found = [p for p in pieces(survey.read(segment), header, end) if isinstance(p, Frame)]
+    found = [p for p in walk(survey.read(segment), header, end) if isinstance(p, Frame)]
     if not found:
         return row
     return row._replace(last_lsn=found[-1].next_lsn - 1, frames=len(found), end=found[-1].end)
@@ -260,14 +256,14 @@ def _jobs_in(buffer: Buffer, hole: Hole) -> tuple[tuple[int, ...], tuple[int, ..
     stored_crc = U32.unpack_from(buffer, frame.offset + FRAME_HEADER_BYTES - 52)[0]
     raws = [
         raw
-        for raw in raw_records(buffer, frame)
+        for raw in frames.raw_records(buffer, frame)
         if raw[TYPE] in JOB_KINDS and raw[STATE] in _STATES and raw[JOB_ID] > 0
     ]
     if zlib.crc32(array) != stored_crc:
         return (), _ids(raws)
     # A record without data may say anything of where they are.
     with_data = (raw for raw in raws if raw[DATA_LEN] or raw[DATA_CRC])
-    return _ids([raw for raw in with_data if not has_data(buffer, frame, raw)]), ()
+    return _ids([raw for raw in with_data if not frames.has_data(buffer, frame, raw)]), ()
 
 
 def _ids(raws: list[Raw]) -> tuple[int, ...]:
@@ -356,7 +352,7 @@ class _Contents:
             self._features = 0
             for offset in segment.frame_offsets:
                 frame = segment.frame(buffer, offset)
-                for index, raw in enumerate(raw_records(buffer, frame)):
+                for index, raw in enumerate(frames.raw_records(buffer, frame)):
                     self._look(segment.name, buffer, frame, index, raw)
                     if raw[TYPE] in _EXTENDED or raw[FLAGS] & Flag.EXT:
                         self._features |= EXTENSIONS
@@ -368,7 +364,7 @@ class _Contents:
         kind = raw[TYPE]
         if kind == KEY and raw[AUX]:
             self._features |= BATCH_KEYS
-        if raw[DATA_LEN] and not has_data(buffer, frame, raw):
+        if raw[DATA_LEN] and not frames.has_data(buffer, frame, raw):
             self._note(name, frame, index, raw, "the checksum of its data is wrong")
         if kind not in JOB_KINDS:
             return

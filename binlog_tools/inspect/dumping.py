@@ -5,6 +5,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
+from beanstalk_twisted.binlog.reading.segment import Hole
 from beanstalk_twisted.binlog.records.jobs import FULL, KEY, NEVER_NS, Flag, Reason
 from beanstalk_twisted.binlog.records.others import (
     DATA_LEN,
@@ -40,7 +41,7 @@ from binlog_tools.console import wording
 from binlog_tools.console.wording import text_of
 from binlog_tools.logs import reading
 from binlog_tools.logs.quantities import format_time_exactly
-from binlog_tools.logs.reading import Bounds, Broken, Hole, OpenSegment
+from binlog_tools.logs.reading import Bounds, Broken, OpenSegment
 from binlog_tools.logs.sources import Source
 from binlog_tools.logs.stored import OF_JOBS, STATE_NAMES, Selection, StoredJob, type_name
 
@@ -151,7 +152,7 @@ class Records:
             )  # fmt: skip
 
     def _chosen(self, buffer: Buffer, frame: Frame) -> Iterator[tuple[int, Raw]]:
-        everything = enumerate(reading.raw_records(buffer, frame))
+        everything = enumerate(frames.raw_records(buffer, frame))
         chosen = self._selection
         if not chosen.is_by_record:
             return everything
@@ -423,7 +424,7 @@ def _payload(buffer: Buffer, frame: Frame) -> Iterator[str]:
         title = f"record {index}, LSN {frame.base_lsn + index}, {type_name(buffer[at])}"
         yield from _fields(buffer, at, _RECORD, title)
         raw = RECORD.unpack_from(buffer, at)
-        if raw[DATA_LEN] and not reading.has_data(buffer, frame, raw):
+        if raw[DATA_LEN] and not frames.has_data(buffer, frame, raw):
             yield "  !! the data of this record are not those it was written with"
             yield ""
     shown = min(frame.heap_len, MAX_HEAP_BYTES, max(0, end - frame.heap_at))

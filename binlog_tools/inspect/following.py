@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final
 
+from beanstalk_twisted.binlog.reading.segment import walk
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
     FRAME_HEADER_BYTES,
@@ -12,7 +13,7 @@ from beanstalk_twisted.binlog.segments.format import (
 )
 from beanstalk_twisted.binlog.segments.frames import Frame
 from binlog_tools.inspect.dumping import Entry, Gap, Records
-from binlog_tools.logs.reading import OpenSegment, names_ahead, pieces
+from binlog_tools.logs.reading import OpenSegment, names_ahead
 from binlog_tools.logs.sources import NoLog, Source
 
 READ_BYTES: Final = 1 << 20
@@ -153,7 +154,7 @@ class Follower:
             buffer = self._source.read(tail.name)
         except FileNotFoundError:
             return
-        for piece in pieces(buffer, tail.header, limit):
+        for piece in walk(buffer, tail.header, limit):
             if isinstance(piece, Frame):
                 if piece.offset >= tail.at:
                     yield from self._records.of_frame(buffer, piece, tail.name)

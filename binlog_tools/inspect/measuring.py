@@ -215,7 +215,7 @@ def _sum_up(
         tubes[live.tubes.get(raw[TUBE_ID], b"")].update(
             {STATE_NAMES[raw[STATE]]: 1, "jobs": 1, "bytes": job.size}
         )
-    for remembered, seq in live.keys_at(live.time_ns):
+    for remembered, seq, _ in live.keys(live.time_ns):
         bytes_of[seq] += RECORD_BYTES + len(remembered.key)
     for (kind, tube_id), count in traffic.items():
         if kind in _TRAFFIC:
@@ -245,8 +245,7 @@ def _extensions(live: LiveSet) -> ExtensionCounts:
     tags = [job.tags for job in live.jobs.values() if job.tags is not None]
     return ExtensionCounts(
         len(tags), sum(bool(each.dead_from) for each in tags),
-        sum(1 for _ in live.keys_at(live.time_ns)),
-        sum(bool(policy.rules) for policy in live.policies.values()),
+        sum(1 for _ in live.keys(live.time_ns)), len(live.policies()),
     )  # fmt: skip
 
 

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.errors import Damaged
-from beanstalk_twisted.binlog.records.jobs import FULL, KEY, Flag, JobImage, Kind, State
+from beanstalk_twisted.binlog.reading.survival import LogState
+from beanstalk_twisted.binlog.records.jobs import FULL, Flag, JobImage, Kind, State
 from beanstalk_twisted.binlog.records.others import (
     DATA_LEN,
     DATA_OFF,
@@ -15,13 +16,8 @@ from beanstalk_twisted.binlog.records.others import (
     RESERVES,
     STATE,
     TS_NS,
-    TUBE_ID,
     NotUnderstood,
-    Pause,
-    RememberedKey,
     Start,
-    TubeDef,
-    TubePolicy,
     decode_record,
 )
 from beanstalk_twisted.binlog.segments import frames
@@ -68,24 +64,19 @@ class LiveJob(NamedTuple):
         return self.size if self.tags is None else self.size + self.tags.encoded_bytes
 
 
-class LiveSet:
+class LiveSet(LogState):
     """The jobs, tubes, pauses, policies and remembered keys after each frame that is taken.
 
     For each job its newest record and the place of its body are kept: some 400 bytes.
 
     :ivar jobs: by id; in the order of their first records.
     :ivar lacking: newest records of jobs whose bodies have not come yet.
-    :ivar policies: by tube id; ``keys`` by tube id and key, with the segment that says so.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.jobs: dict[int, LiveJob] = {}
         self.lacking: dict[int, bytes] = {}
-        self.tubes: dict[int, bytes] = {}
-        self.pauses: dict[int, Pause] = {}
-        self.policies: dict[int, TubePolicy] = {}
-        self.keys: dict[tuple[int, bytes], tuple[RememberedKey, int]] = {}
-        self.time_ns = 0
         self.last_lsn = 0
         self._reserved: set[int] = set()
 
@@ -99,7 +90,7 @@ class LiveSet:
                 break
             at = frame.records_at + index * frame.rec_size
             if kind not in JOB_KINDS:
-                self._take_other(buffer, frame, index, kind, seq)
+                self._take_other(buffer, frame, index, seq)
             elif kind in FULL:
                 job = self.jobs[job_id] = full_job(buffer, at, seq, frame.heap_at)
                 self.lacking.pop(job_id, None)
@@ -135,37 +126,19 @@ class LiveSet:
                 self.lacking[job_id] = _made_ready(newest)
         self._reserved.clear()
 
-    def _take_other(self, buffer: Buffer, frame: Frame, index: int, kind: int, seq: int) -> None:
-        raw = frames.raw_record(buffer, frame, index)
+    def _take_other(self, buffer: Buffer, frame: Frame, index: int, seq: int) -> None:
         try:
-            if kind == Pause.kind:
-                record = decode_record(raw, b"")
-                assert isinstance(record, Pause)
-                self.pauses[raw[TUBE_ID]] = record
-            elif kind == Start.kind:
-                self._end_reservations()
-            elif kind == TubeDef.kind:
-                self.tubes[raw[TUBE_ID]] = frames.data_of(buffer, frame, raw)
-            elif kind in (KEY, TubePolicy.kind):
-                extension = decode_record(raw, frames.data_of(buffer, frame, raw))
-                if isinstance(extension, RememberedKey):
-                    self.keys[extension.tube_id, extension.key] = extension, seq
-                elif isinstance(extension, TubePolicy):
-                    self.policies[extension.tube_id] = extension
+            record = decode_record(*frames.whole_record(buffer, frame, index))
         except NotUnderstood:
             return
+        self.note(record, seq, frame.base_lsn + index)
+        if isinstance(record, Start):
+            self._end_reservations()
 
     def pauses_at(self, now_ns: int) -> Iterator[StoredPause]:
-        for pause in self.pauses.values():
-            if pause.seconds and pause.until_ns > now_ns:
-                name = self.tubes.get(pause.tube_id, b"")
-                yield StoredPause(name, pause.seconds, pause.until_ns)
-
-    def keys_at(self, now_ns: int) -> Iterator[tuple[RememberedKey, int]]:
-        """The keys that are remembered, and the segments that say so."""
-        for record, seq in self.keys.values():
-            if record.until_ns > now_ns:
-                yield record, seq
+        for pause in self.pauses(now_ns):
+            name = self.tubes.get(pause.tube_id, b"")
+            yield StoredPause(name, pause.seconds, pause.until_ns)
 
 
 def _made_ready(record: bytes) -> bytes:

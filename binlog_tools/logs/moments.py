@@ -8,8 +8,8 @@ from typing import Final
 
 from beanstalk_twisted.binlog.errors import Damaged
 from beanstalk_twisted.binlog.files import TO_END
-from beanstalk_twisted.binlog.reading.segment import Ending, is_sealed, walk
-from beanstalk_twisted.binlog.reading.survey import SmallState
+from beanstalk_twisted.binlog.reading.segment import Ending, is_sealed, walk_to_hole
+from beanstalk_twisted.binlog.reading.survival import LogState
 from beanstalk_twisted.binlog.records.others import NotUnderstood
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
@@ -27,7 +27,6 @@ from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
 from binlog_tools.logs.live_set import END, Point, records_before
 from binlog_tools.logs.new_log import Floors
 from binlog_tools.logs.quantities import format_time_exactly
-from binlog_tools.logs.reading import has_heap
 from binlog_tools.logs.sources import NoLog, Source
 
 TRIM_SEQ_AT: Final = 48
@@ -178,16 +177,16 @@ class PastSource(Source):
 
     def _floors(self) -> Floors:
         seq = max(self._files_at)
-        header, small = self._header(seq), SmallState()
+        header, small = self._header(seq), LogState()
         small.note_header(header)
         next_lsn = header.first_lsn
         buffer = self._whole.read(self._files_at[seq])
-        for found in walk(buffer, header):
+        for found in walk_to_hole(buffer, header):
             next_lsn = found.next_lsn
             if isinstance(found, Ending):
                 break
             try:
-                small.note_frame(buffer, found)
+                small.note_frame(buffer, found, seq)
             except NotUnderstood:
                 continue
         return Floors(next_lsn - 1, small.next_job_id, small.time_ns)
@@ -196,7 +195,7 @@ class PastSource(Source):
         name, header = self._files_at[seq], self._header(seq)
         buffer = self._whole.read(name)
         kept, last = [self._header_then(seq, header)], None
-        for found in walk(buffer, header, self._end_of(seq)):
+        for found in walk_to_hole(buffer, header, self._end_of(seq)):
             if isinstance(found, Ending):
                 if found.problem and seq + 1 in self._files_at:
                     raise self._refused(name, f"offset {found.offset}: {found.problem}")
@@ -338,10 +337,10 @@ class UnitedSource(Source):
 
 
 def _flaw_in(buffer: Buffer, header: SegmentHeader, end: int | None) -> str:
-    for found in walk(buffer, header, end):
+    for found in walk_to_hole(buffer, header, end):
         if isinstance(found, Ending):
             return found.problem and f"offset {found.offset}: {found.problem}"
-        if not has_heap(buffer, found, len(buffer)):
+        if not frames.has_sound_heap(buffer, found):
             return f"offset {found.offset}: the checksum of its bodies is wrong"
     return ""
 

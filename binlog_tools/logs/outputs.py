@@ -13,6 +13,7 @@ from typing import IO, Any, Final, TextIO
 
 from beanstalk_twisted.binlog.directory import RealDirectory, RealFile, sync_directory
 from beanstalk_twisted.binlog.segments.format import parse_segment_name
+from binlog_tools.console.streams import NamedBuffer, naming
 from binlog_tools.logs.sources import is_store_name, parse_archived_name
 
 STDOUT: Final = "-"
@@ -147,37 +148,6 @@ class NamingDirectory(RealDirectory):
         path = os.path.join(self.path, name)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         return NamingFile(os.open(path, flags, MODE), path)
-
-
-@contextlib.contextmanager
-def naming(path: str) -> Iterator[None]:
-    """Name this file in errors of the block."""
-    try:
-        yield
-    except OSError as problem:
-        if problem.filename is None:
-            problem.filename = path
-        raise
-
-
-class NamedBuffer(io.BufferedWriter):
-    """A buffered file whose errors say which it is.
-
-    The file below it is one of C's: an interrupt in one of ours could come between the writing and
-    the answer, and what it has written would be written again.
-    """
-
-    def __init__(self, fd: int, path: str, closefd: bool = True) -> None:
-        super().__init__(io.FileIO(fd, "w", closefd))
-        self._path = path
-
-    def write(self, content: Any) -> int:
-        with naming(self._path):
-            return super().write(content)
-
-    def flush(self) -> None:
-        with naming(self._path):
-            super().flush()
 
 
 @contextlib.contextmanager

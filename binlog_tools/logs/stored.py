@@ -144,8 +144,8 @@ def loaded_keys(survey: Survey, now_ns: int) -> Iterator[StoredKey]:
 
 def loaded_policies(survey: Survey) -> Iterator[StoredPolicy]:
     tubes = survey.small.tubes
-    for tube_id, record in sorted(survey.small.policies.items()):
-        if record.rules and tube_id in tubes:
+    for tube_id, record in survey.small.policies().items():
+        if tube_id in tubes:
             yield StoredPolicy(tubes[tube_id], record.rules)
 
 

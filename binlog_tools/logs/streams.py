@@ -15,7 +15,7 @@ from beanstalk_twisted.binlog.segments.format import (
     segment_name,
 )
 from beanstalk_twisted.replication.stream.addresses import credential_warnings, stream_at
-from beanstalk_twisted.replication.stream.door import Message, Stream, StreamError
+from beanstalk_twisted.replication.stream.interface import Message, Stream, StreamError
 from beanstalk_twisted.replication.stream.messages import (
     Assembler,
     FillMark,

@@ -10,11 +10,16 @@ from typing import IO, Any, Final, NamedTuple
 
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.reading.survey import Progress, Segment, Survey
-from beanstalk_twisted.binlog.segments.format import MAX_SEGMENT_BYTES, parse_segment_name
+from beanstalk_twisted.binlog.segments.format import (
+    MAX_SEGMENT_BYTES,
+    TRAILER_MAGIC,
+    parse_segment_name,
+)
 from beanstalk_twisted.binlog.segments.frames import Buffer
+from binlog_tools.console.streams import naming
 from binlog_tools.logs.new_log import NewDirectory
 from binlog_tools.logs.opening import open_source
-from binlog_tools.logs.outputs import MODE, naming, new_file
+from binlog_tools.logs.outputs import MODE, new_file
 from binlog_tools.logs.sources import Source
 
 MANIFEST: Final = "backup.json"
@@ -112,7 +117,8 @@ def _content(source: Source, segment: Segment) -> Buffer:
     log was looked at is left out.
     """
     buffer = source.read(segment.name)
-    return buffer if segment.has_trailer else memoryview(buffer)[: segment.ending.offset]
+    is_finished = bytes(buffer[-len(TRAILER_MAGIC) :]) == TRAILER_MAGIC
+    return buffer if is_finished else memoryview(buffer)[: segment.ending.offset]
 
 
 def _member(name: str, size: int) -> tarfile.TarInfo:

@@ -139,12 +139,11 @@ def _of_tubes(
         tubes = {each for each, name in live.tubes.items()
                  if selection.tubes is None or name in selection.tubes}  # fmt: skip
         keys = [StoredKey.of(record, live.tubes[record.tube_id])
-                for record, _ in live.keys_at(now_ns) if record.tube_id in tubes]  # fmt: skip
+                for record, *_ in live.keys(now_ns) if record.tube_id in tubes]  # fmt: skip
     else:
         tubes, keys = used, []
-    policies = [StoredPolicy(live.tubes[each], live.policies[each].rules)
-                for each in sorted(tubes) if each in live.policies]  # fmt: skip
-    policies = [each for each in policies if each.rules]
+    policies = [StoredPolicy(live.tubes[each], policy.rules)
+                for each, policy in live.policies().items() if each in tubes]  # fmt: skip
     sound = [_sound(each) for each in policies] if "tube-policy" in words else []
     named = [each for each in keys if is_tube_name(each.tube) and is_tube_name(each.key)]
     named = sorted(named, key=lambda each: each.tube) if "put idp:" in words else []

@@ -12,8 +12,8 @@ from beanstalk_twisted.client.commands.calls import Answer
 from beanstalk_twisted.client.commands.specs import PUT_TAGGED, Inserted
 from beanstalk_twisted.client.commands.tags import words_of
 from beanstalk_twisted.client.sync import Client, Pipeline
+from binlog_tools.console.streams import naming
 from binlog_tools.logs.live_set import Bodies
-from binlog_tools.logs.outputs import naming
 from binlog_tools.logs.quantities import NS
 from binlog_tools.logs.stored import StoredPause
 from binlog_tools.rewrite.put_plans import Plan, Waiting

@@ -321,8 +321,8 @@ def append_deletions(
     wall_offset_ns = time.time_ns() - now_ns
     policies = [
         replace(policy, ts_ns=now_ns, reason=Reason.NONE)
-        for tube_id, policy in sorted(small.policies.items())
-        if policy.rules and tube_id in small.tubes
+        for tube_id, policy in small.policies().items()
+        if tube_id in small.tubes
     ]
     content: list[Record] = [
         *(TubeDef(each, name, now_ns) for each, name in sorted(found.small.tubes.items())),

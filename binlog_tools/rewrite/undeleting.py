@@ -4,23 +4,21 @@ import json
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from beanstalk_twisted.binlog.reading.segment import Hole
+from beanstalk_twisted.binlog.reading.survival import Doubt, Hidden, HiddenRecords, hidden_in
 from beanstalk_twisted.binlog.records.jobs import FULL, Kind
 from beanstalk_twisted.binlog.records.others import JOB_ID, JOB_KINDS, TS_NS, TUBE_ID, TYPE
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import MAX_TUBE_NAME_BYTES, RECORD_BYTES
 from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
 from binlog_tools.inspect.dumping import Fields, Gap
-from binlog_tools.inspect.hidden import Doubt, Hidden, HiddenRecords, hidden_in
 from binlog_tools.inspect.listing import fields_of_job, released
 from binlog_tools.logs.live_set import Bodies, LiveJob, LiveSet, full_job, stored
 from binlog_tools.logs.new_log import Floors, NewDirectory, NewLog, Origin, OriginSource, Written
 from binlog_tools.logs.quantities import format_time_exactly
 from binlog_tools.logs.reading import (
     Broken,
-    Hole,
     OpenSegment,
-    has_data,
-    has_records,
     names_ahead,
     segments,
 )
@@ -122,7 +120,7 @@ class _Watch(LiveSet):
                 continue
             elif kind not in FULL:
                 self._change(job_id, bytes(memoryview(buffer)[at : at + RECORD_BYTES]))
-            elif has_data(buffer, frame, raw):
+            elif frames.has_data(buffer, frame, raw):
                 self.jobs[job_id] = full_job(buffer, at, seq, frame.heap_at)
             elif kind != Kind.COPY:
                 del self.jobs[job_id]
@@ -181,7 +179,7 @@ class _Reading:
         self._gaps.append(Gap.of(opened, hole))
         self._next_lsn = max(self._next_lsn, hole.next_lsn or 0)
         frame = hole.frame
-        if frame is not None and has_records(opened.buffer, frame, frame.end):
+        if frame is not None and frames.has_sound_records(opened.buffer, frame):
             self._watch.take_damaged(opened.buffer, frame, opened.seq)
 
     def result(self, source: Source) -> Deleted:

@@ -18,9 +18,13 @@ from beanstalk_twisted.binlog.segments.format import (
     parse_segment_name,
     segment_name,
 )
-from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
+from beanstalk_twisted.binlog.segments.frames import (
+    Buffer,
+    Frame,
+    has_sound_heap,
+    has_sound_records,
+)
 from binlog_tools.logs.quantities import Numbers, id_range, spans_of
-from binlog_tools.logs.reading import has_heap, has_records
 
 
 class Rebuilt(NamedTuple):
@@ -53,8 +57,10 @@ def rebuild(
 
     while (frame := next(fitting(at, None), None)) is not None:
         salt = salt_at(buffer, frame.offset)
-        records = (frame.heap_at - frame.records_at) * has_records(buffer, frame, end)
-        size = records + frame.heap_len * has_heap(buffer, frame, end)
+        has_records = frame.heap_at <= end and has_sound_records(buffer, frame)
+        records = (frame.heap_at - frame.records_at) * has_records
+        has_heap = frame.heap_at + frame.heap_len <= end and has_sound_heap(buffer, frame)
+        size = records + frame.heap_len * has_heap
         if salt not in others:
             sizes[salt] = sizes.get(salt, 0) + FRAME_HEADER_BYTES + size
         # A header alone may have come from elsewhere.

@@ -5,8 +5,10 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from functools import partial
+from operator import attrgetter
 from typing import Final, NamedTuple
 
+from beanstalk_twisted.binlog.reading.survival import HiddenRecords, Why
 from beanstalk_twisted.binlog.records.jobs import Flag, JobImage, Kind, State
 from beanstalk_twisted.binlog.records.others import (
     DATA_CRC,
@@ -22,7 +24,6 @@ from beanstalk_twisted.binlog.records.others import (
 )
 from beanstalk_twisted.binlog.segments.format import RECORD
 from beanstalk_twisted.binlog.segments.frames import Buffer
-from binlog_tools.inspect.hidden import HiddenRecords, Why
 from binlog_tools.inspect.listing import released
 from binlog_tools.logs.stored import LOST_AND_FOUND, StoredJob, StoredKey, StoredPause, StoredPolicy
 from binlog_tools.salvage.carving import Body
@@ -78,6 +79,7 @@ class Judge:
         """:param holes: in the segments that count; ``hidden`` is of all segments.
         :param torn_lsn: from here on nothing was confirmed, None if nothing is torn.
         """
+        live.forget_dead()
         self._live = live
         self._hidden = hidden
         self._torn_lsn = torn_lsn
@@ -105,25 +107,25 @@ class Judge:
 
     def pauses(self) -> Iterator[StoredPause]:
         live = self._live
-        for tube_id, (seq, pause) in sorted(live.pauses.items()):
-            is_on = pause.seconds and pause.until_ns > live.time_ns
-            if seq >= live.trim_seq and is_on and tube_id in live.tubes:
-                yield StoredPause(live.tubes[tube_id], pause.seconds, pause.until_ns)
+        for pause in sorted(live.pauses(live.time_ns), key=attrgetter("tube_id")):
+            if pause.tube_id in live.tubes:
+                yield StoredPause(live.tubes[pause.tube_id], pause.seconds, pause.until_ns)
 
     def policies(self) -> list[StoredPolicy]:
         live = self._live
         return [
             StoredPolicy(live.tubes[tube_id], policy.rules)
-            for tube_id, (seq, policy) in sorted(live.policies.items())
-            if seq >= live.trim_seq and policy.rules and tube_id in live.tubes
+            for tube_id, policy in live.policies().items()
+            if tube_id in live.tubes
         ]
 
     def remembered_keys(self) -> list[StoredKey]:
         live = self._live
+        keys = (found.record for found in live.keys(live.time_ns))
         return [
-            StoredKey.of(key, live.tubes[tube_id])
-            for (tube_id, _), (seq, key) in sorted(live.keys.items())
-            if seq >= live.trim_seq and key.until_ns > live.time_ns and tube_id in live.tubes
+            StoredKey.of(key, live.tubes[key.tube_id])
+            for key in sorted(keys, key=attrgetter("tube_id", "key"))
+            if key.tube_id in live.tubes
         ]
 
     def _place_of_body(self, job_id: int) -> tuple[int, int]:

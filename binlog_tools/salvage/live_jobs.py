@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.reading.segment import has_content
+from beanstalk_twisted.binlog.reading.survival import LogState
 from beanstalk_twisted.binlog.records.jobs import FULL, KEY, Kind
 from beanstalk_twisted.binlog.records.others import (
     DATA_CRC,
@@ -16,14 +17,10 @@ from beanstalk_twisted.binlog.records.others import (
     TUBE_ID,
     TYPE,
     NotUnderstood,
-    Pause,
     Raw,
     RememberedKey,
     Seal,
-    Start,
-    Trim,
     TubeDef,
-    TubePolicy,
     decode_record,
 )
 from beanstalk_twisted.binlog.segments import frames
@@ -254,34 +251,25 @@ class Ids:
         return page is not None and bool(page[job_id % PAGE_IDS // 8] >> job_id % 8 & 1)
 
 
-class LiveJobs:
+class LiveJobs(LogState):
     """All that the records say.  Holes do no harm: a record says all of its job but the body.
 
     :ivar claims: bodies whose records cannot be trusted, by the ids that are claimed for them.
-    :ivar pauses: by tube id, with the segment that says so, as ``policies`` and ``keys`` are.
     :ivar unknown_records: LSN and type of records of a newer version.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.table: dict[int, Entry] = {}
         self.deleted = Ids()
         self.claims: dict[int, list[Body]] = {}
-        self.tubes: dict[int, bytes] = {}
-        self.pauses: dict[int, tuple[int, Pause]] = {}
-        self.policies: dict[int, tuple[int, TubePolicy]] = {}
-        self.keys: dict[tuple[int, bytes], tuple[int, RememberedKey]] = {}
         self.unknown_records: list[tuple[int, int]] = []
-        self.trim_seq = 0
-        self.next_job_id = 1
-        self.time_ns = 0
-        self.records = 0
 
     def absorb(self, scan: Scan, buffer: Buffer) -> None:
         """Take in a segment; the older ones first."""
         seq = scan.part.seq
         if scan.part.header is not None:
-            self.trim_seq = max(self.trim_seq, scan.part.header.trim_seq)
-            self.next_job_id = max(self.next_job_id, scan.part.header.next_job_id)
+            self.note_header(scan.part.header)
         claims: dict[int, list[Body]] = {}
         for body in untrusted_bodies(scan, buffer) if scan.pieces is not None else ():
             claims.setdefault(body.lsn, []).append(body)
@@ -345,32 +333,22 @@ class LiveJobs:
             return
         raw = frames.raw_record(buffer, piece.frame, at)
         data = data_if_it_checks(buffer, piece, raw)
-        if kind == TubeDef.kind:
-            self._name(raw[TUBE_ID], data)
-        elif kind == Seal.kind:
+        if kind == Seal.kind:
             seal = decode_seal(data or b"")
             for tube_id, name in seal.tubes.items() if seal else ():
                 self._name(tube_id, name)
-        elif kind == Trim.kind:
-            self.trim_seq = max(self.trim_seq, raw[JOB_ID])
-        elif kind == Start.kind:
-            self.next_job_id = max(self.next_job_id, raw[JOB_ID])
-        elif kind == Pause.kind:
-            record = decode_record(raw, b"")
-            assert isinstance(record, Pause)
-            self.pauses[record.tube_id] = seq, record
-        elif kind in (KEY, TubePolicy.kind) and data is not None:
-            self._absorb_extension(seq, raw, data)
+        elif kind == TubeDef.kind:
+            self._name(raw[TUBE_ID], data)
+        elif data is not None or kind not in WITH_DATA:
+            self._note(raw, data or b"", seq, piece.frame.base_lsn + at)
 
-    def _absorb_extension(self, seq: int, raw: Raw, data: bytes) -> None:
+    def _note(self, raw: Raw, data: bytes, seq: int, lsn: int) -> None:
         try:
             record = decode_record(raw, data)
         except NotUnderstood:
             return
-        if isinstance(record, TubePolicy):
-            self.policies[record.tube_id] = seq, record
-        elif isinstance(record, RememberedKey):
-            self.keys[record.tube_id, record.key] = seq, record
+        self.note(record, seq, lsn)
+        if isinstance(record, RememberedKey):
             # It was written because the job is gone, wherever its deletion stood.
             self._delete(record.job_id)
 

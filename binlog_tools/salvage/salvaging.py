@@ -12,6 +12,7 @@ from beanstalk_twisted.binlog.directory import QUARANTINE, RealDirectory
 from beanstalk_twisted.binlog.errors import Incompatible
 from beanstalk_twisted.binlog.files import Files
 from beanstalk_twisted.binlog.reading.survey import Progress
+from beanstalk_twisted.binlog.reading.survival import HiddenRecords, SealedLoss, Why
 from beanstalk_twisted.binlog.records.jobs import Kind
 from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
@@ -23,7 +24,6 @@ from beanstalk_twisted.binlog.segments.format import (
 from binlog_tools.console.wording import text_of
 from binlog_tools.inspect import checking
 from binlog_tools.inspect.checking import Finding
-from binlog_tools.inspect.hidden import HiddenRecords, SealedLoss, Why
 from binlog_tools.logs.new_log import (
     Floors,
     Origin,

@@ -12,7 +12,9 @@ from beanstalk_twisted.binlog.reading.segment import (
     has_content,
     is_sealed,
     is_trailer,
+    no_frame,
 )
+from beanstalk_twisted.binlog.reading.survival import HARMLESS, Hidden, SealedLoss
 from beanstalk_twisted.binlog.records.others import DATA_CRC, DATA_LEN, DATA_OFF, Raw, Seal
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
@@ -20,9 +22,7 @@ from beanstalk_twisted.binlog.segments.format import (
     RECORD_BYTES,
     SEGMENT_HEADER_BYTES,
 )
-from beanstalk_twisted.binlog.segments.frames import Buffer, Damage, Frame
-from binlog_tools.inspect.hidden import HARMLESS, Hidden, SealedLoss
-from binlog_tools.logs.reading import has_heap, has_records
+from beanstalk_twisted.binlog.segments.frames import Buffer, Damage, Frame, Incomplete
 from binlog_tools.salvage.claims import Part
 
 
@@ -114,21 +114,21 @@ def _readable_records(found: Scan) -> int:
 
 def _straight(part: Part, buffer: Buffer) -> Scan | DamagedPlace:
     """A segment without damage, its frames not kept; or the first place where a server stops."""
-    at, lsn, witness, why = SEGMENT_HEADER_BYTES, part.first_lsn, 0, ""
+    at, lsn, witness = SEGMENT_HEADER_BYTES, part.first_lsn, 0
     last: Frame | None = None
     if part.salt is None or not part.is_exact:
         return DamagedPlace(
             part.name, min(at, part.end), part.end, lsn, "its header cannot be read"
         )
-    while at < part.end:
-        frame = frames.decode(buffer, at, part.end, part.salt)
-        if not isinstance(frame, Frame):
-            why = frame.why if isinstance(frame, Damage) else "a frame is not complete"
-            break
-        if frame.base_lsn != lsn or _is_beyond(part, frame):
-            return DamagedPlace(part.name, at, at, lsn, _out_of_place(frame, lsn))
+    for frame in frames.in_order(buffer, at, part.end, part.salt, lsn):
+        if _is_beyond(part, frame):
+            return DamagedPlace(part.name, at, at, lsn, no_frame(frame, lsn))
         at, lsn, witness = frame.end, frame.next_lsn, max(witness, frame.durable_lsn)
         last = frame
+    found = frames.decode(buffer, at, part.end, part.salt) if at < part.end else None
+    if isinstance(found, Frame):
+        return DamagedPlace(part.name, at, at, lsn, no_frame(found, lsn))
+    why = _why(found) if found else ""
     if part.prev_end is None:
         why = _why_not_here(part, buffer, at, last, why)
     elif _ends(buffer, at, part):
@@ -154,8 +154,8 @@ def _why_not_here(part: Part, buffer: Buffer, at: int, last: Frame | None, why: 
     return NO_SEAL if header is not None and header.flags & MADE_BY_TOOL else ""
 
 
-def _out_of_place(frame: Frame, lsn: int) -> str:
-    return f"a frame with LSN {frame.base_lsn} stands where LSN {lsn} belongs"
+def _why(found: Damage | Incomplete) -> str:
+    return found.why if isinstance(found, Damage) else "a frame is not complete"
 
 
 def _is_beyond(part: Part, frame: Frame) -> bool:
@@ -216,11 +216,10 @@ class _Search:
             if not isinstance(frame, Frame):
                 if _ends(self._buffer, at, self._part):
                     break
-                why = frame.why if isinstance(frame, Damage) else "a frame is not complete"
-                at = self._skip(at, salt, why, self._lsn)
+                at = self._skip(at, salt, _why(frame), self._lsn)
                 continue
-            records = has_records(self._buffer, frame, limit)
-            heap = frame.end <= limit and has_heap(self._buffer, frame, limit)
+            records = frame.heap_at <= limit and frames.has_sound_records(self._buffer, frame)
+            heap = frame.end <= limit and frames.has_sound_heap(self._buffer, frame)
             piece = Piece(frame, records, records and heap, heap, limit)
             expected = self._lsn
             self._take(piece)
@@ -248,7 +247,7 @@ class _Search:
         self._first_at.setdefault(frame.base_lsn, frame.offset)
         self._witness = max(self._witness, frame.durable_lsn)
         if piece.has_heap and frame.base_lsn != self._lsn:
-            why = _out_of_place(frame, self._lsn)
+            why = no_frame(frame, self._lsn)
             at = frame.offset
             if not self._damaged or self._damaged[-1].end != at:
                 self._damaged.append(DamagedPlace(self._part.name, at, at, self._lsn, why))
@@ -278,7 +277,7 @@ class _Search:
         if piece.has_records or piece.has_whole_heap or frame.heap_at + shift < frame.records_at:
             return piece
         further = frame._replace(heap_at=frame.heap_at + shift, end=frame.end + shift)
-        if further.end <= piece.limit and has_heap(self._buffer, further, piece.limit):
+        if further.end <= piece.limit and frames.has_sound_heap(self._buffer, further):
             return piece._replace(frame=further, has_whole_heap=True)
         return piece
 

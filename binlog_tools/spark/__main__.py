@@ -3,7 +3,10 @@
 ``spark-submit --py-files ZIP binlog_tools/spark/__main__.py …`` is the same on a cluster.
 """
 
+from beanstalk_twisted import programs
 from binlog_tools.spark.errors import need
+
+PROGRAM = "python -m binlog_tools.spark"
 
 
 def main() -> None:
@@ -11,8 +14,11 @@ def main() -> None:
     need("spark", "pyspark", "pyarrow", "numpy", "pandas")
     from binlog_tools.spark.cli.main import cli
 
-    cli(prog_name="python -m binlog_tools.spark")
+    # Java is at the other end of a socket.
+    programs.outlive_readers()
+    programs.INTERRUPTS.tell_the_command()
+    cli.main(prog_name=PROGRAM, standalone_mode=False)
 
 
 if __name__ == "__main__":
-    main()
+    programs.main(PROGRAM)

@@ -1,13 +1,13 @@
 """The events table: the log as Parquet, once, for all other pipelines to read.
 
-Each run appends the records above the last LSN that the table has of a store, and says in the same
-commit which is the last one now, and by which segments.  So a run may be killed, repeated, and
-started twice, and does not take records of another history of the store.
+Each run appends the records above the last LSN that the table has of a store; each commit notes the
+last one, and by which segments.  So a run may be killed, repeated, and started twice, and takes no
+records of another history of the store.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,27 +23,19 @@ from binlog_tools.spark.definitions.columns import (
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.frames import read_frame, rows_of
 from binlog_tools.spark.reading.increments import (
-    Piece,
     increment,
+    last_lsn,
     mark_names,
     mark_of,
     marks_of,
     refuse_other_histories,
     store_of,
-    tasks_of,
 )
 from binlog_tools.spark.reading.options import Asked
-from binlog_tools.spark.reading.planning import Share, Trouble
-from binlog_tools.spark.segments.conditions import Condition
+from binlog_tools.spark.reading.planning import Share, Task, Trouble, tasks_of
 from binlog_tools.spark.source import BinlogReader
-from binlog_tools.spark.storing.files import File, Layout, dated, stored_files
-from binlog_tools.spark.storing.locations import Location
-from binlog_tools.spark.storing.opening import holds_table, open_stored
-from binlog_tools.spark.storing.stored import Change
+from binlog_tools.spark.storing.tables import File, Layout, StoredTable, holds_table, open_stored
 from binlog_tools.spark.tasks import Rows
-
-if TYPE_CHECKING:
-    from binlog_tools.spark.storing.delta import DeltaStored
 
 NAME: Final = "events"
 """What the table is called in its log."""
@@ -53,12 +45,11 @@ DATE: Final = Column("date", "date", "the day of `logged`, UTC; null where that 
 PARTITION_BY: Final = ("server", DATE.name)
 
 TASK_BYTES: Final = 256 << 20
-"""Bytes of logs that a task makes files of: one of about 128 MB, if they are of one day."""
+"""Bytes of logs that a commit takes, which memory holds meanwhile."""
 
-Task = tuple[Piece, ...]
-Work = Callable[[Task], list[File]]
-Run = Callable[[Sequence[Task], Work], list[list[File]]]
-"""Carries out tasks somewhere; gives their results in the order of the tasks."""
+
+_WHOLE: Final = 1 << 62
+"""No segment is cut: a commit says how far it comes by the segments that it has."""
 
 
 class Written(NamedTuple):
@@ -75,17 +66,10 @@ class Written(NamedTuple):
     version: int | None
 
 
-def in_process(tasks: Sequence[Task], work: Work) -> list[list[File]]:
-    """The tasks one after the other, without Spark."""
-    return [work(task) for task in tasks]
-
-
-def write_events(asked: Asked, place: str, run: Run = in_process, rewrite: bool = False) -> Written:
-    """Bring the table up to date with the logs, in one commit.
+def write_events(asked: Asked, place: str, rewrite: bool = False) -> Written:
+    """Bring the table up to date with the logs, in commits of some `TASK_BYTES` of them.
 
     :param asked: what is read, without conditions.
-    :param place: a path that all executors and this program see, or a URL.
-    :param run: who carries out the tasks, `partial(in_tasks, spark)` for Spark.
     :param rewrite: read these stores from the beginning, in the place of all rows they have.
     :raise SourceError: a log cannot be read, lacks what comes next, or is of another history.
     :raise TableError: the place has something else, or others write it, or its servers have other
@@ -95,30 +79,36 @@ def write_events(asked: Asked, place: str, run: Run = in_process, rewrite: bool 
         raise TableError("TABLE_OPTION", "an events table has all records; leave the bounds away")
     table = open_stored(place, _layout(asked.names))
     names = tuple(name for name in BY_NAME if name in {*asked.names, *table.schema().names})
-    asked, table = asked._replace(columns=names), open_stored(place, _layout(names))
+    # Starts and ordered stops too: they say when a job was interrupted.
+    asked = asked._replace(columns=names, records="history", partition_bytes=_WHOLE)
+    table = open_stored(place, _layout(names))
     partitions = BinlogReader(asked, asked.names).partitions()
     items = [item for partition in partitions for item in partition.value or ()]
     stores = {store_of(item): item.place.server for item in items if item.place is not None}
     told = table.progress(_names(items, stores))
     _refuse_renamed(table, stores, told)
-    replaced = _rewritten(table, stores, items) if rewrite else ()
+    if rewrite:
+        _refuse_loss(table, stores, items)
     known = {} if rewrite else told
     refuse_other_histories(items, known)
-    pieces = list(increment(items, known, asked.damage == "skip"))
-    found = run(tasks_of(pieces, TASK_BYTES), _worker(asked, table.location, _layout(names)))
-    files = tuple(file for each in found for file in each)
-    progress = {**_reached(pieces, stores, files), **marks_of(piece.item for piece in pieces)}
-    if rewrite:
-        progress = {**dict.fromkeys(_marked(stores) & told.keys(), 0), **progress}
-    if files or replaced or not progress.items() <= told.items():
-        table.commit(Change(files, replaced, progress))
+    news = list(increment(items, known, asked.damage == "skip"))
+    replaced = _of_stores(stores) if rewrite else None
+    forgotten = dict.fromkeys(_marked(stores) & told.keys(), 0) if rewrite else {}
+    done = problems = 0
+    tasks = tasks_of(news, TASK_BYTES)
+    for task in tasks or [()]:
+        rows = _rows(asked, task, _layout(names).schema)
+        reached = _reached(task, stores, rows)
+        progress = {**forgotten, **reached, **marks_of(task)}
+        if rows.num_rows or replaced or not progress.items() <= told.items():
+            table.write(rows, replaced, progress)
+            replaced, forgotten = None, {}
+        done += rows.num_rows
+        problems += rows.num_rows - rows["problem"].null_count
     segments = {
-        (store_of(piece.item), piece.item.place.header.seq) for piece in pieces
-        if isinstance(piece.item, Share)
+        (store_of(item), item.place.header.seq) for item in news if isinstance(item, Share)
     }  # fmt: skip
-    rows = sum(file.rows for file in files)
-    problems = sum(file.rows - file.nulls("problem") for file in files)
-    return Written(len(segments), rows, problems, table.version)
+    return Written(len(segments), done, problems, table.version)
 
 
 def _layout(names: Iterable[str]) -> Layout:
@@ -141,13 +131,11 @@ def _named(store: str, server: str) -> str:
     return f"{store}/{server}"
 
 
-def _refuse_renamed(
-    table: "DeltaStored", stores: Mapping[str, str], told: Mapping[str, int]
-) -> None:
+def _refuse_renamed(table: StoredTable, stores: Mapping[str, str], told: Mapping[str, int]) -> None:
     """:raise TableError: the table calls one of these stores, or another one, otherwise: its rows
     would be there twice, or be taken for those of the other.
     """
-    servers = {dict(file.partition).get("server") for file in table.files()} if stores else set()
+    servers = {file.partition["server"] for file in table.files()} if stores else set()
     for store, server in stores.items():
         if store in told and _named(store, server) not in told:
             what = f"store {store} is not called {server!r} in this table"
@@ -159,68 +147,59 @@ def _refuse_renamed(
                          "first written, or write a new table")  # fmt: skip
 
 
-def _rewritten(
-    table: "DeltaStored", stores: Mapping[str, str], items: Iterable[Share | Trouble]
-) -> tuple[Mapping[str, str | None], ...]:
-    """What a table loses that is written anew from these logs.
-
-    :raise TableError: it has older records than they.
-    """
+def _refuse_loss(
+    table: StoredTable, stores: Mapping[str, str], items: Iterable[Share | Trouble]
+) -> None:
+    """:raise TableError: the table has older records than these logs, which would be lost."""
     first: dict[str, int] = {}
     for item in items:
         if isinstance(item, Share):
             first.setdefault(item.place.server, item.stretch.first_lsn)
     for file in table.files():
-        server, span = dict(file.partition)["server"], file.spans("lsn")
+        server, span = file.partition["server"], file.lsns
         if server in first and span is not None and span[0] < first[server]:
             raise TableError("TABLE_OPTION", f"{table.location}: it has records of {server} from "
                              f"LSN {span[0]} on, and the logs from {first[server]} on: they would "
                              "be lost; name the archive too")  # fmt: skip
-    return *({"server": server} for server in stores.values()), {"server": None}
 
 
-def _worker(asked: Asked, location: Location, layout: Layout) -> Work:
-    def work(task: Task) -> list[File]:
-        batches = (dated(batch, "logged") for piece in task for batch in _batches(asked, piece))
-        return stored_files(location, batches, layout)
-
-    return work
+def _of_stores(stores: Mapping[str, str]) -> str:
+    """The rows of these stores, and those of no store, as SQL."""
+    names = ", ".join("'" + name.replace("'", "''") + "'" for name in stores.values())
+    return f"server IN ({names}) OR server IS NULL" if names else "server IS NULL"
 
 
-def _batches(asked: Asked, piece: Piece) -> Iterator[pa.RecordBatch]:
-    is_cut = piece.above >= 0 and isinstance(piece.item, Share)
-    conditions = (Condition("lsn", ">", (piece.above,)),) if is_cut else ()
-    reader = BinlogReader(asked._replace(conditions=conditions), asked.names)
-    for batch in reader.read(InputPartition((piece.item,))):
-        # Damage that is not known to end is told again, with the LSN that it had.
-        yield batch.filter(pc.greater(batch.column("lsn"), piece.above)) if is_cut else batch
+def _rows(asked: Asked, task: Task, schema: pa.Schema) -> pa.Table:
+    found = BinlogReader(asked, asked.names).read(InputPartition(task))
+    rows = pa.Table.from_batches(found, arrow_schema(asked.names))
+    return rows.append_column(DATE.name, rows["logged"].cast(pa.date32())).cast(schema)
 
 
-def _reached(
-    pieces: Iterable[Piece], stores: Mapping[str, str], files: Sequence[File]
-) -> dict[str, int]:
-    """How far the table comes with these pieces."""
+def _reached(task: Task, stores: Mapping[str, str], rows: pa.Table) -> dict[str, int]:
+    """How far the table comes with these."""
     reached: dict[str, int] = {}
-    for piece in pieces:
-        store, last = store_of(piece.item), piece.last_lsn
-        if isinstance(piece.item, Trouble) and piece.item.place is None:
-            reached[store] = mark_of(piece.item)
+    for item in task:
+        store, last = store_of(item), last_lsn(item)
+        if item.place is None:
+            assert isinstance(item, Trouble)
+            reached[store] = mark_of(item)
             continue
         if last is None:
-            last = _highest(files, stores[store])
-        reached[store] = max(last, piece.above, reached.get(store, -1))
+            last = _highest(rows, stores[store])
+        above = item.lsns.low - 1 if isinstance(item, Share) else -1
+        reached[store] = max(last, above, reached.get(store, -1))
         reached[_named(store, stores[store])] = reached[store]
     return reached
 
 
-def _highest(files: Iterable[File], server: str) -> int:
-    spans = (file.spans("lsn") for file in files if file.is_in({"server": server}))
-    return max((span[1] for span in spans if span is not None), default=-1)
+def _highest(rows: pa.Table, server: str) -> int:
+    found = pc.max(rows.filter(pc.equal(rows["server"], server))["lsn"]).as_py()
+    return -1 if found is None else int(found)
 
 
 def holds_events(path: str) -> bool:
     """Return True if there is a table, and not a log."""
-    return holds_table(Location.of(path))
+    return holds_table(path)
 
 
 def read_events(spark: SparkSession, *paths: str) -> DataFrame:
@@ -247,7 +226,7 @@ def event_rows(paths: Iterable[str], above: Mapping[str, int] | None = None) -> 
     found = []
     for table, there in zip(tables, own, strict=True):
         missing = [field for field in schema if field.name not in there.names]
-        files = (file for file in table.files(told=("lsn",)) if _is_above(file, above or {}))
+        files = [file for file in table.files() if _is_above(file, above or {})]
         found.append(rows_of(table, files, pa.schema([*there, *missing])))
     parts = [(rows.read, part) for rows in found for part in rows.parts]
     return Rows(parts, schema, _read_part)
@@ -288,5 +267,5 @@ def _read_log(asked: Asked, part: Any, names: Sequence[str]) -> Iterator[pa.Reco
 
 def _is_above(file: File, above: Mapping[str, int]) -> bool:
     """Whether a file may have events behind these LSNs."""
-    last, span = above.get(str(dict(file.partition).get("server"))), file.spans("lsn")
-    return last is None or span is None or bool(span[1] > last)
+    last = above.get(str(file.partition["server"]))
+    return last is None or file.lsns is None or file.lsns[1] > last

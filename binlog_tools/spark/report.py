@@ -9,7 +9,8 @@ from typing import Any, Final, NoReturn
 import click
 
 from binlog_tools.cli.commands import CANNOT_READ, USAGE
-from binlog_tools.console.output import Output, aside
+from binlog_tools.console.errors import aside
+from binlog_tools.console.output import Output
 from binlog_tools.logs.quantities import parse_time
 from binlog_tools.spark.errors import need
 
@@ -59,8 +60,7 @@ def command(
     """
     need("report", "numpy", "pyarrow", "deltalake")
     from binlog_tools.spark.definitions.errors import TableError
-    from binlog_tools.spark.reporting.making import Request, deploys_of, make
-    from binlog_tools.spark.reporting.periods import PeriodError
+    from binlog_tools.spark.reporting.making import PeriodError, Request, deploys_of, make
     from binlog_tools.spark.reporting.series import Period
 
     if versus is not None and (start is None or end is None):

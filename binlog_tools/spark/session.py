@@ -27,13 +27,10 @@ from binlog_tools.spark.source import register
 
 SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
-    # A Python source that takes filters cannot be read without it.
-    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
 }
-"""What a session has that is started here; nothing else needs any of them but the option
-``pushdown`` of a read."""
+"""What a session has that is started here; nothing else needs any of them."""
 
 PATIENCE_S: Final = 600
 """Seconds that one part of Spark waits for another here: a busy machine answers late."""

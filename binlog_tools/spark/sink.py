@@ -1,20 +1,18 @@
 """``df.write.format("beanstalk")`` and ``df.writeStream.format("beanstalk")``: rows to jobs.
 
-See docs/spark-writing.md for columns, options and what is promised.
+See docs/spark.md for columns, options and what is promised.
 """
 
 import json
 import logging
 import os
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
@@ -26,10 +24,10 @@ from pyspark.sql.types import StructType
 from binlog_tools.spark.definitions.errors import SinkError, SparkTooOld
 from binlog_tools.spark.writing.job_rows import JobRows
 from binlog_tools.spark.writing.options import SinkOptions
-from binlog_tools.spark.writing.progress import note_partitions, noted_rows, partition_of
-from binlog_tools.spark.writing.putting import Tally, put_partition
+from binlog_tools.spark.writing.putting import Batch, Tally, forget_keys, put_partition
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
 else:
     try:
@@ -44,9 +42,6 @@ QUERY_PROPERTY: Final = "sql.streaming.queryId"
 BATCH_PROPERTY: Final = "streaming.sql.batchId"
 """Where Spark tells a task of a stream which one it is."""
 
-SPECULATION: Final = "spark.speculation"
-"""The setting that lets slow tasks run twice."""
-
 _log = logging.getLogger(__name__)
 
 
@@ -54,13 +49,13 @@ _log = logging.getLogger(__name__)
 class Done(WriterCommitMessage):
     """What a task tells the driver.
 
-    :ivar folder: where the progress is, empty: nowhere.
-    :ivar attempt: how often Spark had tried this task before.
+    :ivar batch: what its keys begin with, None: it has used none.
+    :ivar windows: how many keys each tube has had.
     """
 
     tally: Tally
-    folder: str = ""
-    attempt: int = 0
+    batch: Batch | None = None
+    windows: dict[bytes, int] = field(default_factory=dict)
 
 
 class BeanstalkSink(DataSource):
@@ -77,149 +72,93 @@ class BeanstalkSink(DataSource):
         )
 
     def writer(self, schema: StructType, overwrite: bool) -> "JobWriter":
-        _refuse_overwrite(overwrite)
-        return JobWriter(*self._meaning(schema))
+        rows, options = self._meaning(schema, overwrite)
+        batch = Batch(options.write or uuid.uuid4().hex, options.batch or 0)
+        return JobWriter(rows, options, batch)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "JobStreamWriter":
-        _refuse_overwrite(overwrite)
         if DataSourceStreamArrowWriter is DataSourceStreamWriter:
             raise SparkTooOld.of("a stream into a queue", "4.1", "write in foreachBatch")
-        return JobStreamWriter(*self._meaning(schema))
+        return JobStreamWriter(*self._meaning(schema, overwrite))
 
-    def _meaning(self, schema: StructType) -> tuple[JobRows, SinkOptions]:
+    def _meaning(self, schema: StructType, overwrite: bool) -> tuple[JobRows, SinkOptions]:
+        if overwrite:
+            raise SinkError(
+                "SINK_MODE",
+                'a queue cannot be overwritten: use mode("append"), in a stream '
+                'outputMode("append")',
+            )
         options = SinkOptions.of(self.options)
         fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
         return JobRows(fields, options), options
 
 
-class SpeculativeSink(BeanstalkSink):
-    """What is registered in a session that runs slow tasks twice."""
-
-    def _meaning(self, schema: StructType) -> NoReturn:
-        raise SinkError(
-            "SINK_SPECULATION",
-            "spark.speculation is true: slow tasks would run twice and put their jobs twice; "
-            "start the session with spark.speculation=false",
-        )
-
-
-def register(spark: SparkSession) -> SparkSession:
+def register(spark: "SparkSession") -> "SparkSession":
     """Make the format known to a session: classic, Connect, or of a declarative pipeline.  Nothing
     is set in it.
     """
-    spark.dataSource.register(SpeculativeSink if _speculates(spark) else BeanstalkSink)
+    spark.dataSource.register(BeanstalkSink)
     return spark
 
 
-def _speculates(spark: SparkSession) -> bool:
-    """A service that does not tell its settings runs no task twice by one of them."""
-    try:
-        return is_true(spark.conf.get(SPECULATION, "false"))
-    except PySparkException:
-        return False
-
-
-def is_true(text: str | None) -> bool:
-    """Whether a setting is true, as Spark reads it."""
-    return text is not None and text.strip().lower() == "true"
-
-
-def _refuse_overwrite(overwrite: bool) -> None:
-    if overwrite:
-        raise SinkError(
-            "SINK_MODE",
-            'a queue cannot be overwritten: use mode("append"), in a stream outputMode("append")',
-        )
-
-
 @dataclass
-class _Writer:
-    """What the writers of a batch and of a stream share.  Spark calls ``write`` in each task,
-    ``commit`` when all are done, ``abort`` when one has failed for good; what was put stays.
+class JobWriter(DataSourceArrowWriter):
+    """Spark calls ``write`` in each task, ``commit`` when all are done, ``abort`` when one has
+    failed for good; what was put stays.
     """
 
     rows: JobRows
     options: SinkOptions
+    batch: Batch
 
-    def _put(self, iterator: Iterator[pa.RecordBatch], folder: str) -> Done:
-        task = _task()
-        attempt = task.attemptNumber()
-        tally = put_partition(
-            iterator, self.rows, self.options, task.partitionId(), folder, attempt=attempt
-        )
-        return Done(tally, folder, attempt)
-
-
-class JobWriter(_Writer, DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Done:
-        return self._put(iterator, self.options.resume)
+        return _put(iterator, self.rows, self.options, self.batch)
 
     def commit(self, messages: Sequence[Any]) -> None:
-        settle(self.options, messages, self.options.resume)
+        tell(self.options, messages, True, self.options.batch)
+        if not self.options.write:
+            # Nobody can repeat this write.
+            forget(self.options, messages, self.batch)
+        elif self.options.batch:
+            forget(self.options, messages, self.batch._replace(number=self.options.batch - 1))
 
     def abort(self, messages: Sequence[Any]) -> None:
-        give_up(self.options, messages, self.options.resume)
+        tell(self.options, messages, False, self.options.batch)
 
 
-class JobStreamWriter(_Writer, DataSourceStreamArrowWriter):
+@dataclass
+class JobStreamWriter(DataSourceStreamArrowWriter):
+    """The same for each batch of a stream, which Spark repeats after a crash."""
+
+    rows: JobRows
+    options: SinkOptions
+
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Done:
         task = _task()
-        folder = self.options.resume
-        if folder:
-            query = task.getLocalProperty(QUERY_PROPERTY)
-            batch = task.getLocalProperty(BATCH_PROPERTY)
-            if not query or not (batch or "").isdigit():
-                raise SinkError("SINK_RESUME", "this Spark does not tell a task its batch; leave "
-                                "the option resume away")  # fmt: skip
-            folder = os.path.join(folder, query, f"{int(batch or 0):020}")
-        return self._put(iterator, folder)
+        query, batch = (task.getLocalProperty(each) for each in (QUERY_PROPERTY, BATCH_PROPERTY))
+        if not query or not (batch or "").isdigit():
+            raise SinkError("SINK_MODE", "this Spark does not tell a task its batch; write in "
+                            "foreachBatch, with writeId and batchId")  # fmt: skip
+        return _put(iterator, self.rows, self.options, Batch(query, int(batch or 0)))
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:
-        folder = folder_of(messages)
-        settle(self.options, messages, folder, batchId)
-        if folder:
-            forget_before(os.path.dirname(folder), batchId)
+        tell(self.options, messages, True, batchId)
+        found = next((each.batch for each in messages if each is not None and each.batch), None)
+        if found is not None:
+            forget(self.options, messages, found._replace(number=batchId - 1))
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:
-        give_up(self.options, messages, folder_of(messages), batchId)
+        tell(self.options, messages, False, batchId)
 
 
-def folder_of(messages: Sequence[Any]) -> str:
-    """Where the progress of a stream's batch is, as far as a task has told; empty: nowhere."""
-    return next((each.folder for each in messages if each is not None and each.folder), "")
-
-
-def settle(
-    options: SinkOptions, messages: Sequence[Any], folder: str, batch: int | None = None
-) -> None:
-    """All tasks are done.
-
-    :param folder: where the progress is, empty: nowhere.
-    :raise SinkError: they were other partitions than those of an earlier attempt.
-    """
-    try:
-        if folder:
-            refuse_left_over(folder, len(messages))
-            note_partitions(folder, len(messages))
-    except SinkError:
-        give_up(options, messages, folder, batch)
-        raise
-    tell(options, messages, {"complete": True}, batch)
-
-
-def give_up(
-    options: SinkOptions, messages: Sequence[Any], folder: str, batch: int | None = None
-) -> None:
-    """Tell what there is of a write that has failed."""
-    untold = sum(each is None for each in messages)
-    extra: dict[str, object] = {"complete": False}
-    if untold:
-        # What these have put nobody knows.
-        extra |= {"untold": untold, "rows": None, "put": None}
-    if folder and os.path.isdir(folder):
-        note_partitions(folder, max(len(messages), *(at + 1 for at in left_in(folder)), 0))
-        extra["in_queue"] = noted_rows(folder)
-    tell(options, messages, extra, batch)
+def _put(
+    iterator: Iterator[pa.RecordBatch], rows: JobRows, options: SinkOptions, batch: Batch
+) -> Done:
+    task = _task()
+    tally, windows = put_partition(
+        iterator, rows, options, task.partitionId(), batch, attempt=task.attemptNumber()
+    )
+    return Done(tally, batch, windows)
 
 
 def _task() -> TaskContext:
@@ -228,21 +167,31 @@ def _task() -> TaskContext:
     return task
 
 
+def forget(options: SinkOptions, messages: Sequence[Any], batch: Batch) -> None:
+    """Forget a batch's keys in the tubes of these rows; in others they stay until their time is
+    over, as where a server is away.
+    """
+    tubes = {tube for each in messages if each is not None for tube in each.windows}
+    if not tubes or batch.number < 0:
+        return
+    try:
+        count = forget_keys(options, batch, len(messages), sorted(tubes))
+        _log.info("%d keys of batch %d forgotten", count, batch.number)
+    except OSError as problem:
+        _log.warning("the keys of batch %d stay for %d s: %s", batch.number, options.unique_s,
+                     problem)  # fmt: skip
+
+
 def total_of(messages: Sequence[Any]) -> Tally:
     """What all tasks have done, as far as they have told."""
     return sum((each.tally for each in messages if each is not None), Tally())
 
 
 def tell(
-    options: SinkOptions, messages: Sequence[Any], extra: Mapping[str, object],
-    batch: int | None = None,
-) -> None:  # fmt: skip
-    """Log the counts, and write them where the user wants them.
-
-    :param extra: goes before what the tasks have told.
-    """
+    options: SinkOptions, messages: Sequence[Any], is_complete: bool, batch: int | None
+) -> None:
+    """Log the counts, and write them where the user wants them."""
     total = total_of(messages)
-    retried = sum(each is not None and each.attempt > 0 for each in messages)
     _log.info("%d jobs put, %d were there before", total.put, total.before)
     if total.buried:
         _log.warning(
@@ -250,41 +199,13 @@ def tell(
             "them. They are there, and wait for a kick.", total.buried, total.put,
         )  # fmt: skip
     if options.result_path:
-        counts = {} if batch is None else {"batch": batch}
-        counts |= {"retried": retried} if retried else {}
-        document = {**counts, **total._asdict(), **extra}
+        document: dict[str, Any] = {} if batch is None else {"batch": batch}
+        untold = sum(each is None for each in messages)
+        # What these have put nobody knows.
+        more = {"untold": untold, "rows": None, "put": None} if untold else {}
+        document |= {**total._asdict(), **more, "complete": is_complete}
         part = f"{options.result_path}.part"
         with open(part, "w", encoding="utf-8") as file:
             json.dump(document, file)
             file.write("\n")
         os.replace(part, options.result_path)
-
-
-def refuse_left_over(folder: str, partitions: int) -> None:
-    """An attempt with more partitions than there are now has put some of these rows before.
-
-    :raise SinkError: so it is.
-    """
-    found = left_in(folder)
-    if found and found[-1] >= partitions:
-        raise SinkError(
-            "SINK_RESUME",
-            f"{folder}: an earlier attempt had {found[-1] + 1} partitions or more, this one "
-            f"{partitions}; what it put of those from {partitions} on is in the queue twice. Let "
-            f"them be as many, with repartition(); to go on, name a new directory",
-        )
-
-
-def left_in(folder: str) -> list[int]:
-    """The partitions that have files of progress, ascending."""
-    names = map(partition_of, os.listdir(folder))
-    return sorted(partition for partition in names if partition is not None)
-
-
-def forget_before(folder: str, batch: int) -> None:
-    """Remove the progress of a query's batches that Spark never tries again: all but the last
-    two.
-    """
-    for each in os.scandir(folder):
-        if each.name.isdigit() and int(each.name) < batch - 1:
-            shutil.rmtree(each.path, ignore_errors=True)

@@ -5,38 +5,41 @@ Spark pickles these objects and calls them in three places: `BinlogSource.schema
 tasks.  So they hold what was asked for and nothing that is open.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from beanstalk_twisted.binlog.segments.format import parse_segment_name
 from binlog_tools.spark.definitions.addresses import name_of
-from binlog_tools.spark.definitions.columns import BY_NAME, Column, arrow_schema, ddl
-from binlog_tools.spark.definitions.errors import SourceError, SparkTooOld, damaged, unreadable
-from binlog_tools.spark.files.listing import archived_at
-from binlog_tools.spark.following.startings import STREAM_OPTIONS, Streamed
-from binlog_tools.spark.reading.candidates import BrokenFile
-from binlog_tools.spark.reading.finding import Findings, Gap, find
-from binlog_tools.spark.reading.holding import Held, oldest_marked, standing
-from binlog_tools.spark.reading.opening import is_damage, open_soundest, task_batches
-from binlog_tools.spark.reading.options import Asked, check_schema, parse_options
+from binlog_tools.spark.definitions.columns import (
+    ddl,
+)
+from binlog_tools.spark.definitions.errors import SourceError, SparkTooOld, damaged
+from binlog_tools.spark.files import archived_at
+from binlog_tools.spark.reading.finding import BrokenFile, Findings, Gap, find
+from binlog_tools.spark.reading.opening import (
+    task_batches,
+)
+from binlog_tools.spark.reading.options import (
+    STREAM_OPTIONS,
+    Asked,
+    Streamed,
+    check_schema,
+    parse_options,
+)
 from binlog_tools.spark.reading.planning import (
     Share,
-    Task,
     Trouble,
+    may_match,
+    oldest_marked,
     shares_of,
     tasks_of,
 )
-from binlog_tools.spark.reading.pruning import conditions_of, may_match, stats_of
-from binlog_tools.spark.reading.summaries import SEGMENT_BY_NAME, summary
-from binlog_tools.spark.segments.conditions import EVERY, Condition, bounds
-from binlog_tools.spark.segments.producing import Place
+from binlog_tools.spark.segments.wanted import EVERY, Place, bounds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
     from binlog_tools.spark.following.streaming import BinlogStreamReader
@@ -52,20 +55,14 @@ class BinlogSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        asked = parse_options(self.options, STREAM_OPTIONS)
-        if asked.view == "segments":
-            return ddl(SEGMENT_BY_NAME, SEGMENT_BY_NAME)
-        return ddl(asked.names)
+        return ddl(parse_options(self.options, STREAM_OPTIONS).names)
 
     def streamReader(self, schema: "StructType") -> "BinlogStreamReader":
         """:raise SparkTooOld: see `stream_reader`."""
-        return stream_reader(Streamed.of(self.options), _columns_of(schema, BY_NAME))
+        return stream_reader(Streamed.of(self.options), _columns_of(schema))
 
     def reader(self, schema: "StructType") -> "BinlogReader":
-        asked = parse_options(self.options)
-        known = SEGMENT_BY_NAME if asked.view == "segments" else BY_NAME
-        made = FilteredReader if asked.pushdown else BinlogReader
-        return made(asked, _columns_of(schema, known))
+        return BinlogReader(parse_options(self.options), _columns_of(schema))
 
 
 def stream_reader(streamed: Streamed, columns: tuple[str, ...]) -> "BinlogStreamReader":
@@ -83,9 +80,8 @@ def stream_reader(streamed: Streamed, columns: tuple[str, ...]) -> "BinlogStream
     return BinlogStreamReader(streamed, columns)
 
 
-def _columns_of(schema: "StructType", known: Mapping[str, Column]) -> tuple[str, ...]:
-    fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
-    return check_schema(fields, known)
+def _columns_of(schema: "StructType") -> tuple[str, ...]:
+    return check_schema([(field.name, field.dataType.simpleString()) for field in schema.fields])
 
 
 class BinlogReader(DataSourceReader):
@@ -94,45 +90,36 @@ class BinlogReader(DataSourceReader):
     def __init__(self, asked: Asked, columns: tuple[str, ...]) -> None:
         self._asked = asked
         self._columns = columns
-        self._conditions: tuple[Condition, ...] = asked.conditions
 
     def partitions(self) -> list[InputPartition]:
-        # Seals say what filters need, and where a large segment can be cut.
-        seals_from = 0 if self._conditions else self._asked.partition_bytes
-        found = find(self._asked.paths, self._asked.live, seals_from=seals_from)
-        items = list(self._items(found))
-        tasks = oldest_marked(tasks_of(items, self._asked.partition_bytes))
+        asked = self._asked
+        # Seals say what conditions need, and where a large segment can be cut.
+        found = find(asked.paths, asked.live, 0 if asked.conditions else asked.partition_bytes)
+        tasks = oldest_marked(tasks_of(list(self._items(found)), asked.partition_bytes))
         return [InputPartition(task) for task in tasks]
 
     def _items(self, found: Findings) -> Iterator[Share | Trouble]:
+        asked, wanted = self._asked, self._asked.conditions
+        lsns, logged_ns = bounds(wanted, "lsn"), bounds(wanted, "logged_ns")
         for broken in found.broken:
             yield self._tolerated(_of_broken(broken))
         gaps = {gap.after.key: gap for gap in found.gaps}
         for each in found.segments:
             if each.key in gaps:
                 yield from self._gap(gaps[each.key])
-            server = self._asked.server_of(each.header)
             # What a seal says is worked out only for those who ask.
-            if not self._conditions or may_match(
-                stats_of(each, server, self._asked.records), self._conditions
-            ):
-                task_bytes = self._asked.partition_bytes
-                if self._asked.view == "segments":
-                    task_bytes = each.stretch.end
-                wanted = self._conditions
-                # Where the server's archive will have it when the server has deleted it.
-                is_of_server = parse_segment_name(name_of(each.path)) is not None
-                elsewhere = (
-                    tuple(archived_at(self._asked.paths, each.header)) if is_of_server else ()
-                )
-                for share in shares_of(
-                    each, server, task_bytes, bounds(wanted, "lsn"), bounds(wanted, "logged_ns")
-                ):
-                    yield share._replace(elsewhere=elsewhere)
+            if wanted and not may_match(each, wanted, asked.records):
+                continue
+            # Where the server's archive will have it when the server has deleted it.
+            is_of_server = parse_segment_name(name_of(each.path)) is not None
+            elsewhere = tuple(archived_at(asked.paths, each.header)) if is_of_server else ()
+            server = asked.server_of(each.header)
+            for share in shares_of(each, server, asked.partition_bytes, lsns, logged_ns):
+                yield share._replace(elsewhere=elsewhere)
 
     def _gap(self, gap: Gap) -> Iterator[Trouble]:
         """A gap matters if a row in it might have been wanted."""
-        after, wanted = gap.after.header, self._conditions
+        after, wanted = gap.after.header, self._asked.conditions
         first = gap.before.next_lsn or gap.before.header.first_lsn
         since_ns = gap.before.logged_ns[1] if gap.before.logged_ns else EVERY.low
         until_ns = gap.after.logged_ns[0] if gap.after.logged_ns else EVERY.high
@@ -144,56 +131,14 @@ class BinlogReader(DataSourceReader):
             yield self._tolerated(Trouble(place, gap.what, gap.before.next_lsn, None, seq))
 
     def _tolerated(self, trouble: Trouble) -> Trouble:
-        """The view of segments is there to show damage: it has rows for it, whatever ``damage``
-        says.
-        """
-        if self._asked.damage == "fail" and self._asked.view == "events":
+        if self._asked.damage == "fail":
             what = f"{trouble.problem}; read what is left with .option('damage', 'skip')"
             raise SourceError("BINLOG_DAMAGED", what)
         return trouble
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         # None is Spark's stand-in for no partitions at all.
-        task: Task = partition.value or ()
-        if self._asked.view == "events":
-            return task_batches(task, self._asked.wanted(self._columns))
-        return self._summaries(task)
-
-    def _summaries(self, task: Task) -> Iterator[Any]:
-        schema = arrow_schema(self._columns, SEGMENT_BY_NAME)
-        with Held(task) as held:
-            for item in standing(task, held):
-                yield pa.RecordBatch.from_pylist([self._summary(item, held)], schema=schema)
-
-    def _summary(self, item: Share | Trouble, held: Held) -> dict[str, object]:
-        server = item.place.server if item.place else None
-        if isinstance(item, Trouble):
-            size, problem = item.size, item.problem
-        else:
-            try:
-                verify = self._asked.verify
-                opened = open_soundest(item, verify, with_bodies=True, open_one=held.open)
-                return summary(opened.buffer, opened.place, item.stretch, verify)
-            except OSError as error:
-                raise unreadable(error) from None
-            except SourceError as error:
-                if not is_damage(error):
-                    raise
-                size, problem = item.stretch.end, error.what
-        return {"server": server, "damages": 1, "damaged_bytes": size, "problem": problem}
-
-
-class FilteredReader(BinlogReader):
-    """With the option ``pushdown``.  Spark refuses a reader that has `pushFilters` unless the
-    session has ``spark.sql.python.filterPushdown.enabled``, so others have none.
-    """
-
-    def pushFilters(self, filters: "list[Filter]") -> "Iterable[Filter]":
-        """Take note of what rows are wanted, to leave out segments.  Spark uses this reader for the
-        next query on the same DataFrame too.
-        """
-        self._conditions = (*self._asked.conditions, *conditions_of(filters))
-        return filters
+        return task_batches(partition.value or (), self._asked.wanted(self._columns))
 
 
 def _of_broken(broken: BrokenFile) -> Trouble:

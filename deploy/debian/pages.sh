@@ -1,11 +1,14 @@
 #!/bin/sh
-# Write manual pages and completions for shells: pages.sh BIN SHARE
+# Write completions for shells: pages.sh BIN SHARE
 #
-# Those of the commands in the folder BIN, into the folder SHARE.
+# Those of the commands in the folder BIN, into the folder SHARE; the manual pages beside BIN go to
+# debian/man.
 set -eu
 bin=$1 share=$2
 
-PYTHONPATH=. "$bin/python3" -B docs/manual_pages.py debian/man
+mkdir -p debian/man
+mv "$bin"/../share/man/man1/*.1 debian/man
+rm -r "$bin/../share"
 
 bash=$share/bash-completion/completions
 zsh=$share/zsh/vendor-completions

@@ -75,6 +75,7 @@ class Disk:
         assert not self._deleted & bodies.keys()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("disk_class", "policy"),
     [(MemoryDirectory, ALWAYS), (KeptCache, ALWAYS), (KeptCache, INTERVAL)],

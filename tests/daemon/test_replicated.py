@@ -20,13 +20,13 @@ from beanstalk_twisted.daemon.replicated_ending import STREAM_REFUSED
 from beanstalk_twisted.daemon.replicated_state import LOOK_S, NEWS_S
 from beanstalk_twisted.daemon.replication_options import FENCED
 from beanstalk_twisted.replication import local_log
+from beanstalk_twisted.replication.membership import ACTIVE, STANDBY, Identity, note_text
+from beanstalk_twisted.replication.promotion import Promoted
 from beanstalk_twisted.replication.publisher import Publisher
-from beanstalk_twisted.replication.roster import ACTIVE, STANDBY, Identity, note_text
 from beanstalk_twisted.replication.standby import Standby
-from beanstalk_twisted.replication.stream.door import Copies
+from beanstalk_twisted.replication.stream.interface import Copies
 from beanstalk_twisted.replication.stream.messages import Kind, Part, decode, encode_note
 from beanstalk_twisted.replication.stream_reading import Behind
-from beanstalk_twisted.replication.succeeding import Succession
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.storage.fail_stop import EXIT_CODE
 from beanstalk_twisted.wire.yaml import read_mapping
@@ -237,7 +237,7 @@ def test_a_write_of_which_only_the_beginning_is_here_is_read_again_without_a_wor
 class Failing(Standby):
     """One whose terms end as soon as they have begun."""
 
-    def run(self) -> Deferred[Succession]:
+    def run(self) -> Deferred[Promoted]:
         return fail(Behind("of a flaw"))
 
 
@@ -265,7 +265,7 @@ class Short(Publisher):
 def test_a_server_without_file_descriptors_says_what_to_raise_when_it_takes_over() -> None:
     world = World()
     host = Host(world, MemoryLog(), "a")
-    host.service.publisher = Short
+    host.service.standby = type("OfShort", (Standby,), {"publisher": Short})
     with capturedLogs() as events:
         world.pass_s(LEASE_S + 1)
     assert host.codes == [EXIT_CODE]
@@ -283,7 +283,7 @@ class Ailing(Standby):
 
     well_s: list[float]
 
-    def run(self) -> Deferred[Succession]:
+    def run(self) -> Deferred[Promoted]:
         running = super().run()
         if self.well_s:
             ending = Failure(Behind("of a flaw"))

@@ -17,7 +17,7 @@ from beanstalk_twisted.daemon.replicated_state import (
     ReplicationLog,
     StreamWatch,
 )
-from beanstalk_twisted.replication.reception import FOLLOWS, StandbyFigures
+from beanstalk_twisted.replication.receiving import FOLLOWS, StandbyFigures
 from beanstalk_twisted.replication.stream.messages import Foreign
 from tests.replication.stream.memory import MemoryLog, MemoryStream
 from tests.replication.world import Process

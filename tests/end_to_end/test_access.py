@@ -26,6 +26,8 @@ uid = {os.getuid()}
 admin = "*"
 """
 
+WORK = "from beanstalk_twisted.programs import beanstalk_work; beanstalk_work()"
+
 
 def serving(tmp_path: Path, text: str = FILE) -> ServerProcess:
     """Start our server on a free port and a UNIX socket, with an access file."""
@@ -96,7 +98,7 @@ def test_a_worker_shows_its_token(tmp_path: Path, is_file: bool) -> None:
         connection.ask(b"use mail\r\n")
         assert connection.ask(b"put 0 0 60 5\r\nhello\r\n") == b"INSERTED 1\r\n"
         where = f"127.0.0.1:{server.port()}"
-        work = [sys.executable, "-m", "beanstalk_twisted.work", "-s", where]
+        work = [sys.executable, "-c", WORK, "-s", where]
         command = [*work, "--tube", "mail", "--shell", "cat"]
         environment = {"BEANSTALK_TOKEN": "" if is_file else TOKEN.decode()}
         shown = ["--token-file", str(tmp_path / "token")] if is_file else []

@@ -99,6 +99,7 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
         yield made
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("work", [reserve_all, reserve_batches, reserve_and_move, bury_and_kick])
 def test_memory_is_bounded_whatever_is_done_with_bodies(
     server: ServerProcess, work: Callable[[Connection], int]

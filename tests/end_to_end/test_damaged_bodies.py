@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.journal import values
 from tests.server_process import Connection, ServerProcess, ours_at_once
 
-JOBS = 2000
+JOBS = 1000
 """Every second one is damaged."""
 
 BATCH = 200
@@ -96,7 +96,7 @@ def test_damage_before_a_start_is_found_in_the_background(tmp_path: Path) -> Non
     with ServerProcess(command, tmp_path) as server:
         server.kill()
     with ServerProcess(command, tmp_path) as server:
-        server.wait_for("checked: 1000 bodies of jobs are damaged")
+        server.wait_for(f"checked: {JOBS // 2} bodies of jobs are damaged")
         client = server.connect()
         for number in range(2, JOBS + 1, 2):
             assert client.ask(b"reserve\r\n") == b"RESERVED %d 32\r\n%b\r\n" % (

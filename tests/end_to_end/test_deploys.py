@@ -15,7 +15,7 @@ from tests.end_to_end.test_worker import stop, work
 from tests.server_process import Connection, wait_until
 
 LONG = "sleep 600"
-INSPECT = "from binlog_tools.cli.main import main; main()"
+INSPECT = "from beanstalk_twisted.programs import binlog_inspect; binlog_inspect()"
 
 
 def put(connection: Connection, ttr_s: int = 600) -> int:
@@ -63,12 +63,13 @@ def test_a_worker_learns_of_a_cancel_at_its_next_touch(tmp_path: Path) -> None:
     with serve(tmp_path) as server, server.connect() as connection:
         job = put(connection, ttr_s=2)
         other = put(connection)
-        worker = work(server, tmp_path, "--shell", f"echo $$ >> begun; {LONG}")
+        worker = work(server, tmp_path, "--finish", "0", "--shell", f"echo $$ >> begun; {LONG}")
         begun = tmp_path / "begun"
         wait_until(lambda: begun.is_file() and begun.read_text())
         assert connection.ask(b"cancel-job %d\r\n" % job) == b"CANCELLED\r\n"
         assert connection.ask(b"stats-job %d\r\n" % job) == b"NOT_FOUND\r\n"
-        wait_until(lambda: is_in_hand(connection, other))
+        wait_until(lambda: len(begun.read_text().split()) == 2)
+        assert is_in_hand(connection, other)
         with pytest.raises(ProcessLookupError):
             os.kill(int(begun.read_text().split()[0]), 0)
         assert connection.ask(b"cancel-job %d\r\n" % other) == b"CANCELLED\r\n"

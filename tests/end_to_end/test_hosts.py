@@ -30,6 +30,9 @@ pytestmark = pytest.mark.exhaustive
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
+MAIN = "from beanstalk_twisted.programs import beanstalk; beanstalk()"
+
+
 class Pair:
     """Two servers, and the address of their queue."""
 
@@ -70,7 +73,7 @@ async def test_a_client_goes_on_with_the_second_host(pair: Pair, number: int) ->
 
 def beanstalk(pair: Pair, *words: str, typed: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", "from binlog_tools.queue.cli.main import main; main()", *words],
+        [sys.executable, "-c", MAIN, *words],
         env={**os.environ, "BEANSTALK_SERVER": pair.address}, cwd=ROOT, input=typed, text=True,
         capture_output=True, timeout=LIMIT_S,
     )  # fmt: skip

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.server_process import Connection, ServerProcess, ours_at_once
 
 MB = 1 << 20
@@ -39,6 +41,7 @@ def put_all(client: Connection, tubes: range) -> None:
         assert client.reply().startswith(b"INSERTED ")
 
 
+@pytest.mark.exhaustive
 def test_neither_log_nor_archive_nor_spares_grow_out_of_proportion(tmp_path: Path) -> None:
     log, archive = tmp_path / "log", tmp_path / "archive"
     archive.mkdir()

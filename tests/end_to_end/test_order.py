@@ -38,6 +38,10 @@ class Arrangement:
     def put(self, connection: Connection) -> int:
         return int(connection.ask(b"put 0 0 60 1\r\nx\r\n").split()[1])
 
+    def end(self) -> None:
+        for connection in self._idle:
+            connection.close()
+
     @contextmanager
     def stopped(self) -> Iterator[None]:
         """What is sent in this block comes to the server at once, when it has ended."""
@@ -50,16 +54,26 @@ class Arrangement:
         process.send_signal(signal.SIGCONT)
 
 
-@pytest.fixture(params=["tcp", "unix"])
-def arrangement(request: pytest.FixtureRequest, tmp_path: Path, idle: int) -> Iterator[Arrangement]:
-    path = tmp_path / "socket"
+@pytest.fixture(scope="module", params=["tcp", "unix"])
+def listening(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[ServerProcess, int | Path]]:
+    """A server, and where it listens."""
+    folder = tmp_path_factory.mktemp("order")
+    path = folder / "socket"
     is_tcp = request.param == "tcp"
     where = ["-p0"] if is_tcp else ["--address", f"unix:{path}"]
-    with ServerProcess(ours_at_once(*where), tmp_path) as server:
+    with ServerProcess(ours_at_once(*where), folder) as server:
         server.wait_for("listening on")
-        yield Arrangement(
-            server, lambda: Connection(server.port()) if is_tcp else Connection(path), idle
-        )
+        yield server, server.port() if is_tcp else path
+
+
+@pytest.fixture
+def arrangement(listening: tuple[ServerProcess, int | Path], idle: int) -> Iterator[Arrangement]:
+    server, address = listening
+    made = Arrangement(server, lambda: Connection(address), idle)
+    yield made
+    made.end()
 
 
 IDLE = pytest.mark.parametrize("idle", one_in(3, [0, 1, 2, 4]))

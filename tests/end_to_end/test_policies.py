@@ -94,7 +94,7 @@ def part(queue: Queue) -> None:
     worker.close()
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(7)
 @CACHE
 @LARGE
 @pytest.mark.parametrize("way", [release, hold, part])
@@ -111,7 +111,7 @@ def test_a_large_job_is_handed_out_as_often_as_its_policy_says(
         assert set(queue.taken.values()) == {MOST} and len(queue.taken) == JOBS
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(7)
 @CACHE
 @LARGE
 def test_a_large_job_that_is_too_old_is_not_handed_out(

@@ -10,7 +10,7 @@ import pytest
 from tests.sampling import share
 from tests.server_process import Connection, ServerProcess, ours_at_once
 
-STOPS = {signal.SIGTERM: share(200, of=60), signal.SIGINT: share(20, of=20)}
+STOPS = {signal.SIGTERM: share(200, of=200), signal.SIGINT: share(20, of=20)}
 POLICY = b"tube-policy mail max-reserves=1 dead-letter=mail.dead\r\n"
 
 

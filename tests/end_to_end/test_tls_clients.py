@@ -107,7 +107,7 @@ def written(server: Guarded, environment: dict[str, str], **options: str) -> int
     found = SinkOptions.of({"tube": "sunk", **options}, environment)
     assert SECRET not in repr(found) and WRONG not in repr(found)
     rows = pa.RecordBatch.from_pydict({"body": [f"row {number}" for number in range(ROWS)]})
-    return put_partition([rows], JobRows([("body", "string")], found), found, 0).put
+    return put_partition([rows], JobRows([("body", "string")], found), found, 0)[0].put
 
 
 def test_the_sink_writes_each_row_once(server: Guarded) -> None:
@@ -132,7 +132,7 @@ def test_beanstalk_work(server: Guarded, tmp_path: Path, is_right: bool) -> None
     tube = f"work-{is_right}"
     server.call("-s", server.trusting, "put", "-t", tube, typed=b"done")
     command = [
-        sys.executable, "-m", "beanstalk_twisted.worker.command", "--tube", tube, "-v",
+        sys.executable, "-m", "beanstalk_twisted.work", "--tube", tube, "-v",
         "--shell", f"cat > {tmp_path}/out; kill -TERM $PPID", "-s",
         server.trusting if is_right else server.doubtful,
     ]  # fmt: skip

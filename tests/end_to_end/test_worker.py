@@ -192,7 +192,7 @@ def work(
 ) -> subprocess.Popen[str]:  # fmt: skip
     """Start a worker process; ``-v`` tells each job."""
     return subprocess.Popen(
-        [sys.executable, "-m", "beanstalk_twisted.worker.command", "-v", *options],
+        [sys.executable, "-m", "beanstalk_twisted.work", "-v", *options],
         cwd=folder, text=True, stderr=stderr, stdout=subprocess.PIPE,
         env={
             **os.environ, "BEANSTALK_SERVER": f"127.0.0.1:{server.port()}",
@@ -350,7 +350,7 @@ async def test_a_server_that_is_not_there_is_told_once_and_once_when_it_is(
     with ServerProcess(ours("-p", 0), tmp_path) as first:
         port = first.port()
     process = subprocess.Popen(
-        [sys.executable, "-m", "beanstalk_twisted.worker.command", "-n", "3", "-s",
+        [sys.executable, "-m", "beanstalk_twisted.work", "-n", "3", "-s",
          f"127.0.0.1:{port}", "json:loads"],
         text=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
@@ -480,7 +480,7 @@ def test_the_next_runs_of_a_file_are_shown_without_a_server(tmp_path: Path) -> N
     text = '[yearly]\ncron = "0 12 1 7 *"\ntube = "a"\nzone = "Europe/Berlin"\n'
     (tmp_path / "jobs.toml").write_text(text + '[minutely]\ncron = "* * * * *"\ntube = "b"\n')
     done = subprocess.run(
-        [sys.executable, "-m", "beanstalk_twisted.worker.command", "--recurring",
+        [sys.executable, "-m", "beanstalk_twisted.work", "--recurring",
          str(tmp_path / "jobs.toml"), "--preview", "2", "-s", "127.0.0.1:1"],
         capture_output=True, text=True, timeout=LIMIT_S,
     )  # fmt: skip
@@ -548,7 +548,7 @@ async def test_what_a_function_raises_is_logged_whatever_its_text(
 )  # fmt: skip
 def test_wrong_usage_is_told_with_2(options: list[str], why: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "beanstalk_twisted.worker.command", *options],
+        [sys.executable, "-m", "beanstalk_twisted.work", *options],
         capture_output=True, text=True, timeout=LIMIT_S,
     )  # fmt: skip
     assert done.returncode == 2

@@ -10,10 +10,9 @@ from typing import Any
 
 from beanstalk_twisted.binlog.batches import Batch
 from beanstalk_twisted.daemon.replicated import ReplicatedService
-from beanstalk_twisted.replication.appender import Appender
 from beanstalk_twisted.replication.publisher import Publisher
 from beanstalk_twisted.replication.standby import Standby
-from beanstalk_twisted.replication.stream.door import Message
+from beanstalk_twisted.replication.stream.interface import Message
 from beanstalk_twisted.replication.stream.messages import FillMark
 from beanstalk_twisted.server.service import BeanstalkService
 from tests.replication.servers import Door
@@ -45,15 +44,11 @@ class RetriesAnywhere(Door):
         return self._ask("append", decide)
 
 
-class RetriesBlindly(Appender):
+class RetriesBlindly(Publisher):
     """Does not look what has become of those without an answer, but appends them again."""
 
-    async def _find_out(self) -> None:
-        for append in list(self._window):
-            if append.proven_ns is None and self._ended is None:
-                self._send(append)
-        self._is_unsure = False
-        self._send_more()
+    async def _reconcile(self) -> None:
+        """Nothing is found, so all are sent again."""
 
 
 class RepliesBeforeQuorum(Publisher):
@@ -79,11 +74,13 @@ class IgnoresGaps(Standby):
         super()._take(message)
 
 
-class CountsFromAnswer(Appender):
+class CountsFromAnswer(Publisher):
     """A lease that begins when it is heard that it was given."""
 
-    def _prove(self, append: Any, sent_ns: int) -> None:
-        super()._prove(append, self._now_ns())
+    def _accept(
+        self, pending: Any, number: int, wanted: int, sent_ns: int, sending: Future[int]
+    ) -> None:  # fmt: skip
+        super()._accept(pending, number, wanted, self._now_ns(), sending)
 
 
 class TakesOverWhileFilling(Standby):
@@ -109,12 +106,5 @@ def with_standby(flawed: type[Standby]) -> type[ReplicatedService]:
 
 
 def with_publisher(flawed: type[Publisher]) -> type[ReplicatedService]:
-    made: type[ReplicatedService] = type(
-        flawed.__name__, (ReplicatedService,), {"publisher": flawed}
-    )
-    return made
-
-
-def with_appender(flawed: type[Appender]) -> type[ReplicatedService]:
-    made: type[Standby] = type(flawed.__name__, (Standby,), {"appender": flawed})
+    made: type[Standby] = type(flawed.__name__, (Standby,), {"publisher": flawed})
     return with_standby(made)

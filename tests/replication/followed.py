@@ -19,7 +19,7 @@ from beanstalk_twisted.binlog.segments.format import (
 )
 from beanstalk_twisted.jobs.ordered import LEAST, OrderedJobs
 from beanstalk_twisted.jobs.tube import DEFAULT, Tube
-from beanstalk_twisted.replication.followed_log import FollowedLog, Stray
+from beanstalk_twisted.replication.followed_log import FollowedLog, Rejected
 from beanstalk_twisted.replication.log_copy import Applying
 from beanstalk_twisted.replication.stream.messages import Write
 from beanstalk_twisted.rules.workqueue import WorkQueue
@@ -124,7 +124,7 @@ def follow(queue: WorkQueue, writes: list[Write]) -> int:
     applying = Applying(queue, log)
     for write in writes:
         piece = log.take(write)
-        assert not isinstance(piece, Stray), piece
+        assert not isinstance(piece, Rejected), piece
         slices += sum(1 for _ in applying.apply(piece))
     return slices
 

@@ -14,10 +14,9 @@ from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import Start, TubeDef
 from beanstalk_twisted.binlog.space_budget import Demand
 from beanstalk_twisted.binlog.writer import Writer
-from beanstalk_twisted.replication.appender import Appender
+from beanstalk_twisted.replication.membership import Identity
 from beanstalk_twisted.replication.publisher import Publisher, PublisherEvents, Times
-from beanstalk_twisted.replication.roster import Identity
-from beanstalk_twisted.replication.stream.door import HeldLease, StreamError
+from beanstalk_twisted.replication.stream.interface import HeldLease, StreamError
 from beanstalk_twisted.replication.stream.messages import (
     Assembler,
     Note,
@@ -71,15 +70,13 @@ class ActiveLog:
         clock = LogClock(lambda: 0, self.reactor.now_ns)
         self._begin(writer)
         self.failed = FailStop(self.failures.append)
-        self.appender = Appender(
-            self.stream, self.reactor, self.reactor.now_ns, self.lease, self.messages.last
-        )
-        times = Times(self.reactor.now_ns, clock.now_ns)
         self.publisher = Publisher(
-            self.stream, self.appender, self.lease, self.reactor, times, WHO, self.failed, {1: 1},
-            self.log.last_lsn,
+            self.stream, self.reactor, self.reactor.now_ns, self.lease, self.messages.last, WHO
+        )
+        self.publisher.lead(
+            Times(clock.now_ns), self.failed, {1: 1}, self.log.last_lsn,
+            PublisherEvents(self.fenced.append, self.refusals.append),
         )  # fmt: skip
-        self.publisher.events = PublisherEvents(self.fenced.append, self.refusals.append)
         environment = Environment(
             self.directory, self.io, self.io, self.reactor, clock, self.failed
         )

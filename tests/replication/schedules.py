@@ -58,7 +58,7 @@ listens until it hears that another one has begun.
 
 SETTLED_S: Final = 30.0
 """Until then, and two leases, all is answered: an active server whose last messages have expired
-looks for them for some 25 s (`replication.appender.MAX_SHORT_LOOKS`).
+looks for them for some 25 s (`replication.window.MAX_SHORT_LOOKS`).
 """
 
 COLLECTED_AT: Final = 200_000

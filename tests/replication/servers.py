@@ -20,7 +20,7 @@ from beanstalk_twisted.daemon.process import Launcher
 from beanstalk_twisted.daemon.replicated import ReplicatedService
 from beanstalk_twisted.daemon.replicated_ending import Term
 from beanstalk_twisted.daemon.replication_options import Replication
-from beanstalk_twisted.replication.roster import Identity
+from beanstalk_twisted.replication.membership import Identity
 from beanstalk_twisted.replication.stream.messages import (
     NO_TERM,
     Kind,

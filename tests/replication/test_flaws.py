@@ -20,7 +20,6 @@ from tests.replication.flaws import (
     RetriesAnywhere,
     RetriesBlindly,
     TakesOverWhileFilling,
-    with_appender,
     with_publisher,
     with_standby,
 )
@@ -39,12 +38,12 @@ FLAWS: Final = {
     "start-without-expected-position": (Parts(door=NoFencing), UNFENCED),
     "reply-before-quorum": (Parts(with_publisher(RepliesBeforeQuorum)), "not in the stream"),
     "retry-without-expected-position": (
-        Parts(with_appender(RetriesBlindly), door=RetriesAnywhere), UNFENCED
+        Parts(with_publisher(RetriesBlindly), door=RetriesAnywhere), UNFENCED
     ),
     "purge-too-early": (
         Parts(with_publisher(PurgesTooEarly)), "lacks the jobs|nobody becomes active"
     ),
-    "lease-from-answer": (Parts(with_appender(CountsFromAnswer)), "stale"),
+    "lease-from-answer": (Parts(with_publisher(CountsFromAnswer)), "stale"),
     "reserve-not-waited-for": (Parts(queue=ReservesAtOnce), "not in the stream"),
 }  # fmt: skip
 """And a pattern of what is said of some schedule that shows it."""

@@ -9,10 +9,10 @@ from itertools import pairwise
 import pytest
 
 from beanstalk_twisted.binlog.errors import Incompatible
-from beanstalk_twisted.replication.appender import MAX_STEPPED
-from beanstalk_twisted.replication.reception import FOLLOWS
+from beanstalk_twisted.replication.receiving import FOLLOWS
 from beanstalk_twisted.replication.stream.messages import Kind, Part, decode, encode_note
 from beanstalk_twisted.replication.stream_reading import MAX_LOOKED_THROUGH
+from beanstalk_twisted.replication.window import MAX_STEPPED
 from tests.binlog.scribe import T0, segment_files
 from tests.replication.test_standby import LEASE_S, Cluster, check_same, long_running
 
@@ -35,9 +35,9 @@ def test_the_active_server_and_its_standby_go_on(count: int) -> None:
     cluster.pass_s(LEASE_S + 1, active)
     active.put(b"behind it")
     cluster.pass_s(0.5, active)
-    assert standby.outcome is None and active.outcome.appender.oldest_ns() is None
+    assert standby.outcome is None and active.outcome.publisher.oldest_ns() is None
     assert standby.standby.figures().doing == FOLLOWS
-    assert [each.foreign.count for each in (active.outcome.appender, standby.standby)] == [
+    assert [each.foreign.count for each in (active.outcome.publisher, standby.standby)] == [
         count
     ] * 2
     check_same(active, standby)

@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from beanstalk_twisted.replication.stream.door import EXPIRE_S
+from beanstalk_twisted.replication.stream.interface import EXPIRE_S
 from beanstalk_twisted.replication.stream.messages import Kind
 from tests.replication.servers import LEASE_S as SERVICE_LEASE_S
 from tests.replication.servers import SOUND, ReplicatedLog
@@ -46,13 +46,13 @@ def handed_over(terms: int) -> tuple[Cluster, Host, Host]:
     return cluster, active, before
 
 
-def test_the_requests_of_joining_do_not_grow_with_the_segments() -> None:
+def test_the_requests_of_a_catch_up_do_not_grow_with_the_segments() -> None:
     cluster, active, before = handed_over(24)
     asked: Counter[str] = Counter()
     again = cluster.start("again", before.directory)
 
     def count(kind: str) -> Fate:
-        if again.standby.figures().doing.startswith("joins"):
+        if again.standby.figures().doing.startswith("catches up"):
             asked[kind] += 1
         return Fate()
 
@@ -65,13 +65,13 @@ def test_the_requests_of_joining_do_not_grow_with_the_segments() -> None:
     assert again.standby.first_in_use == 1
 
 
-def test_the_silence_counts_while_a_server_joins() -> None:
+def test_the_silence_counts_while_a_server_catches_up() -> None:
     cluster, active, before = handed_over(5)
     again = cluster.start("again", before.directory)
     # All requests of joining take longer than a lease.
     again.stream.fate = lambda kind: Fate(0.1, 0.1)
     active.stream.cut()
-    while again.standby.figures().doing.startswith("joins"):
+    while again.standby.figures().doing.startswith("catches up"):
         cluster.pass_s(0.1)
     assert cluster.now_s > LEASE_S
     cluster.pass_s(LEASE_S - 0.5)

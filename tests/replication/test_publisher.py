@@ -8,14 +8,14 @@ from contextlib import suppress
 
 import pytest
 
+from beanstalk_twisted.replication.membership import read_note
 from beanstalk_twisted.replication.publisher import (
     HAND_OVER_S,
-    PURGE_RETRY_S,
     REPLICATE_TIMEOUT_S,
     PublisherEvents,
 )
-from beanstalk_twisted.replication.roster import read_note
-from beanstalk_twisted.replication.stream.door import Ends, HeldLease, Message
+from beanstalk_twisted.replication.segment_positions import PURGE_RETRY_S
+from beanstalk_twisted.replication.stream.interface import Ends, HeldLease, Message
 from beanstalk_twisted.replication.stream.messages import (
     MAX_IN_FLIGHT,
     Kind,
@@ -114,7 +114,7 @@ def test_what_the_disk_fails_to_write_is_published_and_not_acknowledged() -> Non
 def test_what_waits_for_the_stream_counts_as_congestion() -> None:
     active = ActiveLog(NEVER)
     active.messages.lose_quorum()
-    while active.appender.waiting_bytes <= MAX_UNACKNOWLEDGED_BYTES:
+    while active.publisher.waiting_bytes <= MAX_UNACKNOWLEDGED_BYTES:
         assert not active.committer.is_congested
         active.put(b"x" * 60_000)
         active.write_all()
@@ -163,7 +163,7 @@ def test_without_a_quorum_heartbeats_do_not_pile_up() -> None:
     active = started()
     active.messages.lose_quorum()
     active.reactor.pass_s(20 * LEASE_S)
-    assert active.appender.waiting_bytes < 1000
+    assert active.publisher.waiting_bytes < 1000
 
 
 def test_without_a_quorum_the_lease_ends_and_changes_are_refused() -> None:
@@ -204,7 +204,7 @@ def test_each_segment_is_followed_by_the_lease_which_does_not_expire() -> None:
 def test_what_is_dead_is_purged_if_it_is_known_where_the_next_segment_begins() -> None:
     active = ActiveLog()
     _fill_segments(active, 3)
-    del active.publisher._first_positions[2]
+    del active.publisher.segments.first_positions[2]
     active.publisher.trimmed(1)
     active.reactor.pass_s(1.0)
     assert min(active.messages.messages) == 1

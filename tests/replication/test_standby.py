@@ -19,8 +19,9 @@ from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.records.others import Trim
 from beanstalk_twisted.binlog.segments.format import REHOMED, TRAILER_BYTES, segment_name
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.replication.reception import FOLLOWS, HEARS_NOTHING
-from beanstalk_twisted.replication.roster import Identity, note_text
+from beanstalk_twisted.replication.membership import Identity, note_text
+from beanstalk_twisted.replication.promotion import Promoted
+from beanstalk_twisted.replication.receiving import FOLLOWS, HEARS_NOTHING
 from beanstalk_twisted.replication.standby import MAX_AHEAD_BYTES, Standby
 from beanstalk_twisted.replication.stream.messages import (
     Kind,
@@ -32,7 +33,6 @@ from beanstalk_twisted.replication.stream.messages import (
     write_of,
 )
 from beanstalk_twisted.replication.stream_reading import Behind
-from beanstalk_twisted.replication.succeeding import Succession
 from beanstalk_twisted.storage.clock import NS, LogClock
 from beanstalk_twisted.storage.io_thread import InlineIo, Io
 from beanstalk_twisted.wire.replies import DELETED
@@ -87,7 +87,7 @@ class Host(Machine):
 
     @property
     def is_active(self) -> bool:
-        return isinstance(self.outcome, Succession)
+        return isinstance(self.outcome, Promoted)
 
     def rotate(self) -> None:
         self.outcome.opened.log.rotate()
@@ -111,10 +111,10 @@ class Host(Machine):
 
     def commit(self) -> None:
         """Publish and write all that is open."""
-        opened, appender = self.outcome.opened, self.outcome.appender
+        opened, publisher = self.outcome.opened, self.outcome.publisher
         while (batch := opened.log.take(self.clock.now_ns())) is not None:
             for payload in encode_write(write_of(batch, self.clock.now_ns())):
-                appender.append(payload).addErrback(lambda _: None)
+                publisher.append(payload).addErrback(lambda _: None)
             opened.writer.write(batch, True)
             opened.log.durable(batch.last_lsn)
         while (segment := opened.log.budget.wanted(self.queue.demand())) is not None:
@@ -128,7 +128,7 @@ class Host(Machine):
         text = note_text(Identity(self.name, f"id-{self.name}"), to, self.lease_s)
         lsn, now_ns = self.outcome.opened.log.last_lsn, self.clock.now_ns()
         note = encode_note(kind, lsn, now_ns, text)
-        self.outcome.appender.append(note, expires=expires).addErrback(lambda _: None)
+        self.outcome.publisher.append(note, expires=expires).addErrback(lambda _: None)
 
     def bodies(self) -> list[bytes]:
         jobs = self.queue.state.jobs
@@ -209,7 +209,7 @@ def test_a_standby_waits_for_the_lease_of_the_active_server_if_that_is_longer() 
     cluster.pass_s(1, active)
     text = note_text(Identity("a", "id-a"), lease_s=3 * LEASE_S)
     note = encode_note(Kind.HEARTBEAT, active.outcome.opened.log.last_lsn, 0, text)
-    active.outcome.appender.append(note)
+    active.outcome.publisher.append(note)
     cluster.pass_s(3 * LEASE_S - 0.5)
     assert standby.outcome is None
     cluster.pass_s(1.5)
@@ -221,7 +221,7 @@ def test_a_standby_waits_for_the_lease_of_the_active_server_if_that_is_longer() 
 def test_a_standby_that_gets_nothing_of_what_is_there_asks_anew() -> None:
     cluster, active, standby = pair()
     cluster.pass_s(1, active)
-    following = standby.standby._reception.following
+    following = standby.standby._buffer.following
     assert following is not None
     following.stop()
     active.put(b"unheard")
@@ -537,7 +537,7 @@ def test_a_standby_that_is_stopped_while_it_joins_leaves_nothing_behind() -> Non
         World.pass_s(cluster, 0.001)
     assert again.standby._waits.count == 1
     doing = again.standby.figures().doing
-    assert re.fullmatch(r"joins its log to the stream: message \d+ of \d+", doing)
+    assert re.fullmatch(r"catches up with the stream: message \d+ of \d+", doing)
     again.standby.stop()
     assert again.outcome.check(CancelledError)
     cluster.pass_s(0.05)
@@ -794,7 +794,7 @@ def test_messages_of_a_later_version_end_who_joins_and_who_follows(has_log: bool
     cluster, active, standby = long_running()
     newer = b"BTR2" + encode_note(Kind.HEARTBEAT, 1, T0)[4:]
     directory = standby.directory.after_kill() if has_log else None
-    active.outcome.appender.append(newer)
+    active.outcome.publisher.append(newer)
     cluster.pass_s(0.5)
     assert standby.outcome.check(Incompatible)
     joining = cluster.start("c", directory)
@@ -1119,7 +1119,7 @@ def test_who_lacks_what_was_acknowledged_does_not_take_over() -> None:
     # As a server of NATS shows it that has lost what the others have.
     lsn = standby.standby.figures().lsn + 1
     said = note_text(Identity(active.name, f"id-{active.name}"), "", LEASE_S)
-    active.outcome.appender.append(encode_note(Kind.HEARTBEAT, lsn, T0, said))
+    active.outcome.publisher.append(encode_note(Kind.HEARTBEAT, lsn, T0, said))
     cluster.pass_s(0.1)
     figures = standby.standby.figures()
     assert figures.doing == f"misses what was behind message {figures.position}"
@@ -1192,7 +1192,7 @@ def test_what_does_not_go_on_is_no_lag() -> None:
     # Of a segment that a fenced server has begun, whose beginning did not come in.
     late = write._replace(segment=write.segment + 1, last_lsn=write.last_lsn + 40)
     for payload in encode_write(late):
-        active.outcome.appender.append(payload)
+        active.outcome.publisher.append(payload)
     cluster.pass_s(0.1)
     figures = standby.standby.figures()
     assert (figures.lag_records, figures.lag_bytes, figures.lag_s) == (0, 0, 0.0)
@@ -1223,7 +1223,7 @@ def test_a_segment_that_takes_the_place_of_one_that_failed_is_followed() -> None
     assert isinstance(moved, Batch)
     for batch in (late, moved):
         for payload in encode_write(write_of(batch, T0)):
-            active.outcome.appender.append(payload)
+            active.outcome.publisher.append(payload)
     cluster.pass_s(0.5)
     [late_id] = [job_id for job_id in queue.state.jobs if job_id > 60]
     queue.state.move_home(late_id, moved.seq)

@@ -10,7 +10,7 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.replication.stream.door import Message
+from beanstalk_twisted.replication.stream.interface import Message
 from beanstalk_twisted.replication.stream.messages import MAX_IN_FLIGHT, Gaps
 from beanstalk_twisted.replication.stream_reading import Behind, StreamReader
 from tests.replication.stream.memory import READ_MESSAGES, Fate, MemoryLog, MemoryStream

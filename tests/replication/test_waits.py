@@ -7,7 +7,7 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.replication.stream.door import Message, Unreachable
+from beanstalk_twisted.replication.stream.interface import Message, Unreachable
 from beanstalk_twisted.replication.waits import Receiver, Waits, in_reactor
 from tests.replication.world import Process
 

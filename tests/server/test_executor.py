@@ -14,7 +14,7 @@ from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.server.execution_context import MIN_SHARE_NS, TURN_NS, ExecutionContext
 from beanstalk_twisted.server.executor import ALL, LEFT, STOPPED, Executor
-from beanstalk_twisted.server.incoming import Incoming, IncomingBody
+from beanstalk_twisted.server.incoming import Incoming, IncomingJobs
 from beanstalk_twisted.server.reply_queue import MAX_GATHERED_BYTES, ReplyQueue
 from beanstalk_twisted.wire import v1
 from beanstalk_twisted.wire.commands import COUNTERS
@@ -76,10 +76,8 @@ class Place:
         finally:
             self.replies.send()
 
-    def begin(self, line: bytes) -> IncomingBody:
-        incoming = self.executor.begin_body(line, self.now_ns)
-        assert isinstance(incoming, IncomingBody)
-        return incoming
+    def begin(self, line: bytes) -> IncomingJobs:
+        return self.executor.begin(line, self.now_ns)
 
     def finish(self, incoming: Incoming) -> bytes:
         self.executor.finish(incoming, self.now_ns)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.replication.stream.door import HeldLease
+from beanstalk_twisted.replication.stream.interface import HeldLease
 from beanstalk_twisted.server.reply_queue import (
     MAX_GATHERED_BYTES,
     MAX_JOINED_BYTES,

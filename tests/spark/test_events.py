@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,10 +18,10 @@ from beanstalk_twisted.binlog.segments.format import (
 )
 from binlog_tools.spark.definitions.columns import BY_NAME
 from binlog_tools.spark.definitions.errors import SourceError, TableError
-from binlog_tools.spark.events import Written, event_rows, in_process, log_rows, write_events
+from binlog_tools.spark.events import Written, event_rows, log_rows, write_events
 from binlog_tools.spark.reading.increments import mark_names
 from binlog_tools.spark.reading.options import parse_options
-from binlog_tools.spark.storing.opening import open_stored
+from binlog_tools.spark.storing.tables import open_stored
 from binlog_tools.spark.tasks import Rows
 from tests.binlog.scribe import UUID, flipped, segment_files
 from tests.spark.expected import rows_of
@@ -39,9 +36,9 @@ PUT = any_image(random.Random(1))
 
 
 def update(log: Path, out: Path, **options: Any) -> Written:
-    also = {name: options.pop(name) for name in ("rewrite", "run") if name in options}
+    rewrite = options.pop("rewrite", False)
     asked = parse_options({"path": str(log), "copies": "keep", **options})
-    return write_events(asked, str(out), **also)
+    return write_events(asked, str(out), rewrite)
 
 
 def table(out: Path) -> list[dict[str, Any]]:
@@ -56,7 +53,7 @@ def events(out: Path) -> list[dict[str, Any]]:
 
 def expected(*names: str) -> list[dict[str, Any]]:
     few = parse_options({"path": "x"}).names
-    rows = [row for name in names for row in rows_of(FILES[name], None, "jobs", "keep")]
+    rows = [row for name in names for row in rows_of(FILES[name], None, "history", "keep")]
     return [{name: row[name] for name in few} for row in rows]
 
 
@@ -91,78 +88,8 @@ def test_a_segment_in_use_is_read_as_far_as_it_is_and_later_from_there(tmp_path:
     assert len(versions) > 2
     assert [row["lsn"] for row in table(out)] == [
         row["lsn"] for raw in segment_files(live.directory).values()
-        for row in rows_of(raw, None, "jobs", "keep")
+        for row in rows_of(raw, None, "history", "keep")
     ]  # fmt: skip
-
-
-def test_trouble_in_a_task_changes_nothing(tmp_path: Path) -> None:
-    log, out = archived(tmp_path / "log", FILES), tmp_path / "t"
-
-    def run(tasks: Sequence[Any], work: Any) -> Any:
-        in_process(tasks, work)
-        raise SourceError("BINLOG_UNREADABLE", "gone")
-
-    with pytest.raises(SourceError):
-        update(log, out, run=run)
-    assert not (out / "_delta_log").exists()
-    update(log, out)
-    assert events(out) == expected(*NAMES)
-
-
-def test_a_segment_that_is_trimmed_before_it_is_read_is_not_passed_over(tmp_path: Path) -> None:
-    log, out = written(tmp_path / "log", FILES), tmp_path / "t"
-
-    def run(tasks: Sequence[Any], work: Any) -> Any:
-        (log / NAMES[0]).unlink()
-        return in_process(tasks, work)
-
-    with pytest.raises(SourceError, match=r"\[BINLOG_TRIMMED\]"):
-        update(log, out, run=run)
-    assert not (out / "_delta_log").exists()
-
-
-def test_of_two_runs_at_once_one_is_refused(tmp_path: Path) -> None:
-    log, out = archived(tmp_path / "log", FILES), tmp_path / "t"
-    update(archived(tmp_path / "begin", {NAMES[0]: FILES[NAMES[0]]}), out)
-
-    def run(tasks: Sequence[Any], work: Any) -> Any:
-        update(log, out)
-        return in_process(tasks, work)
-
-    with pytest.raises(TableError, match=r"\[TABLE_BUSY\]"):
-        update(log, out, run=run)
-    assert events(out) == expected(*NAMES)
-    assert update(log, out).rows == 0
-
-
-KILLED = """
-import os, signal, sys
-from binlog_tools.spark.events import in_process, write_events
-from binlog_tools.spark.reading.options import parse_options
-
-def run(tasks, work):
-    found = in_process(tasks, work)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-write_events(parse_options({"path": sys.argv[1], "copies": "keep"}), sys.argv[2], run)
-"""
-
-
-@pytest.mark.exhaustive
-def test_a_kill_before_the_commit_leaves_the_last_version_and_orphans(tmp_path: Path) -> None:
-    log, out = archived(tmp_path / "log", FILES), tmp_path / "t"
-    begun = archived(tmp_path / "begin", {NAMES[0]: FILES[NAMES[0]]})
-    for before, logs in ((0, begun), (1, log)):
-        killed = subprocess.run([sys.executable, "-c", KILLED, str(logs), str(out)], timeout=60)
-        assert killed.returncode == -signal.SIGKILL
-        assert len(list(out.rglob("*.parquet"))) == 2 * before + 1
-        update(logs, out)
-    assert events(out) == expected(*NAMES)
-    stored = open_stored(str(out))
-    stored.optimize(retention_hours=0)
-    kept = {file.path for file in stored.files()}
-    assert {str(path.relative_to(out)) for path in out.rglob("*.parquet")} == kept
-    assert events(out) == expected(*NAMES)
 
 
 # Another history of the same store.
@@ -297,7 +224,7 @@ def test_a_table_with_bodies_goes_on_with_bodies_and_one_without_may_begin(tmp_p
     update(first, out)
     update(log, out, body="true")
     update(log, out, rewrite=True)
-    whole = [row["body"] for name in NAMES for row in rows_of(FILES[name], None, "jobs", "keep")]
+    whole = [row["body"] for name in NAMES for row in rows_of(FILES[name], None, "history", "keep")]
     assert [row["body"] for row in table(out)] == whole
 
 
@@ -324,7 +251,8 @@ def test_tasks_read_the_same_rows_of_a_log_and_of_a_table_of_it(tmp_path: Path) 
     found = event_rows([str(out)])
     assert {*found.schema.names} == {*BY_NAME}
     assert read_rows(found, names) == rows
-    asked = {"path": str(log), "copies": "keep", "tags": "true", "body": "true"}
+    asked = {"path": str(log), "copies": "keep", "tags": "true", "body": "true",
+             "records": "history"}  # fmt: skip
     assert read_rows(log_rows(parse_options(asked)), names) == rows
     assert read_rows(event_rows([str(out), str(out)]), ["event", "lsn"]) == sorted(
         [{"event": row["event"], "lsn": row["lsn"]} for row in rows] * 2,

@@ -18,12 +18,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql.datasource import DataSourceReader
-from pyspark.sql.types import StructType
 
 from binlog_tools.spark.definitions.errors import CODES
 from binlog_tools.spark.session import prepare_java
-from binlog_tools.spark.source import BinlogReader, BinlogSource
 from binlog_tools.spark.tasks import in_tasks
 from tests.binlog.scribe import segment_files
 from tests.ports import free_ports
@@ -47,14 +44,6 @@ def test_a_session_that_is_there_is_taken_and_nothing_is_set_in_it(spark: SparkS
     before = spark.conf.getAll
     assert session("another", {"spark.sql.shuffle.partitions": 7}) is spark
     assert spark.conf.getAll == before
-
-
-def test_only_a_read_with_pushdown_needs_the_setting_for_filters() -> None:
-    schema = StructType().add("lsn", "long")
-    assert BinlogReader.pushFilters is DataSourceReader.pushFilters
-    assert type(BinlogSource({"path": "log"}).reader(schema)) is BinlogReader
-    pruned = BinlogSource({"path": "log", "pushdown": "true"}).reader(schema)
-    assert type(pruned).pushFilters is not DataSourceReader.pushFilters
 
 
 @pytest.mark.exhaustive

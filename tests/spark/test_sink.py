@@ -34,19 +34,14 @@ from binlog_tools.spark.sink import (
     BeanstalkSink,
     Done,
     JobStreamWriter,
-    SpeculativeSink,
-    forget_before,
-    give_up,
-    is_true,
-    refuse_left_over,
+    forget,
     register,
-    settle,
+    tell,
     total_of,
 )
 from binlog_tools.spark.source import register as register_source
 from binlog_tools.spark.writing.options import SinkOptions
-from binlog_tools.spark.writing.progress import Progress, name_of
-from binlog_tools.spark.writing.putting import Tally, spans
+from binlog_tools.spark.writing.putting import Batch, Tally, forget_keys, spans
 from tests.binlog.scribe import T0
 from tests.server_process import Connection, ServerProcess, ours, ours_at_once
 from tests.spark.writing.scripted import ScriptedServer, inserted
@@ -87,6 +82,16 @@ def jobs_in(client: Connection, tube: str) -> list[str]:
         found.append(reply.split(b"\r\n")[1].decode())
         client.ask(b"delete %b\r\n" % reply.split()[1])
     return found
+
+
+def keys_of(client: Connection, write: str, batch: int, tube: bytes) -> int:
+    """How many keys of a batch the server remembers; then it forgets them."""
+    options = SinkOptions.of({"address": address_of(client)})
+    return forget_keys(options, Batch(write, batch), 4, [tube])
+
+
+def ready(client: Connection) -> int:
+    return int(parse_stats(client.ask(b"stats\r\n"))[b"current-jobs-ready"])
 
 
 def numbered(spark: SparkSession, count: int) -> DataFrame:
@@ -130,23 +135,6 @@ def test_what_cannot_be_written_is_said_in_one_line(
 
 
 @pytest.mark.exhaustive
-def test_a_write_that_broke_off_goes_on_where_it_was(sinking: SparkSession, tmp_path: Path) -> None:
-    def answer(number: int) -> bytes | None:
-        return None if number == 150 else inserted(number)
-
-    with ScriptedServer(answer) as server:
-        table = numbered(sinking, 1000).coalesce(1)
-        write = table.write.format("beanstalk").mode("append").option("address", server.address)
-        write = write.option("resume", str(tmp_path / "progress"))
-        with pytest.raises(Exception, match=r"rows 150-199 were sent and not answered"):
-            write.save()
-        write.save()
-    sent = [body.decode() for _, body in server.puts]
-    assert set(sent) == {f"job {n}" for n in range(1000)}
-    assert len(sent) == 1000 + 1
-
-
-@pytest.mark.exhaustive
 def test_a_batch_of_a_stream_that_is_tried_again_is_put_once(
     sinking: SparkSession, client: Connection, tmp_path: Path
 ) -> None:
@@ -161,7 +149,7 @@ def test_a_batch_of_a_stream_that_is_tried_again_is_put_once(
         query = (
             rows.writeStream.format("beanstalk").outputMode("append")
             .option("address", address_of(client)).option("tube", "stream")
-            .option("resume", str(tmp_path / "progress")).option("resultPath", str(result))
+            .option("resultPath", str(result))
             .option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
         )  # fmt: skip
         assert query.awaitTermination(PATIENCE_S)
@@ -176,7 +164,52 @@ def test_a_batch_of_a_stream_that_is_tried_again_is_put_once(
     assert run() == {"complete": True, "batch": 0, **Tally(3, 0, 3)._asdict()}
     (incoming / "two").write_text("d\n")
     assert run() == {"complete": True, "batch": 1, **Tally(1, 1)._asdict()}
+    # Those of the batch before were forgotten.
+    query = json.loads((checkpoint / "metadata").read_text())["id"]
+    assert [keys_of(client, query, batch, b"stream") for batch in (0, 1)] == [0, 1]
     assert jobs_in(client, "stream") == ["a", "b", "c", "d"]
+
+
+@pytest.mark.exhaustive
+def test_batches_of_foreach_batch_are_put_once_and_leave_the_keys_of_the_last(
+    sinking: SparkSession, client: Connection
+) -> None:
+    def write(batch: int) -> None:
+        put = numbered(sinking, 10).write.format("beanstalk").mode("append")
+        put = put.option("address", address_of(client)).option("writeId", "query")
+        put.option("batchId", str(batch)).save()
+
+    for batch in (0, 1, 1, 2):
+        write(batch)
+    assert sorted(jobs_in(client, "mail")) == sorted([f"job {n}" for n in range(10)] * 3)
+    assert [keys_of(client, "query", batch, b"mail") for batch in (0, 1, 2)] == [0, 0, 2]
+
+
+@pytest.mark.exhaustive
+def test_a_task_that_is_tried_again_puts_nothing_twice(
+    sinking: SparkSession, client: Connection
+) -> None:
+    """Its rows come to a bad end in the first attempt, after some were put."""
+    from pyspark import TaskContext
+
+    def flaky(batches: Iterator[Any]) -> Iterator[Any]:
+        task = TaskContext.get()
+        assert task is not None
+        for number, batch in enumerate(batches):
+            if number == 8 and not task.attemptNumber():
+                raise RuntimeError("the first attempt ends here")
+            yield batch
+
+    rows = numbered(sinking, 100_000).coalesce(1).mapInArrow(flaky, "body string, tube string")
+    write = rows.write.format("beanstalk").mode("append").option("writeId", "flaky")
+    write = write.option("address", address_of(client))
+    with pytest.raises(Exception, match="the first attempt ends here"):
+        write.save()
+    assert 0 < ready(client) < 100_000
+    numbered(sinking, 100_000).coalesce(1).write.format("beanstalk").mode("append").option(
+        "writeId", "flaky"
+    ).option("address", address_of(client)).save()
+    assert ready(client) == 100_000
 
 
 DRIVER = """
@@ -184,12 +217,11 @@ import sys
 from binlog_tools.spark.session import session
 
 spark = session("killed", {"spark.master": "local[2,100]", "spark.ui.enabled": "false"})
-rows = spark.range(0, 6000, 1, 4)
-rows = rows.selectExpr("concat('job ', id) body", "concat('k-', id) unique_key")
-write = rows.write.format("beanstalk").mode("append").option("window", "1")
-write.option("address", sys.argv[1]).save()
+rows = spark.range(0, 6000, 1, 4).selectExpr("concat('job ', id) body")
+write = rows.write.format("beanstalk").mode("append").option("window", "10")
+write.option("writeId", "killed").option("address", sys.argv[1]).save()
 """
-"""A driver that tries each task again, and puts row by row."""
+"""A driver that tries each task again, and puts few rows at a time."""
 
 
 @contextmanager
@@ -228,9 +260,9 @@ def test_keys_keep_each_row_once_through_kills_of_the_server_its_tasks_and_the_d
                 wait_for_jobs(again.connect(), 1000, driver)
     with ServerProcess(ours("-p", port, "-b", log), tmp_path) as last:
         assert last.port() == port
-        rows = sinking.range(0, 6000, 1, 3)
-        rows = rows.selectExpr("concat('job ', id) body", "concat('k-', id) unique_key")
+        rows = sinking.range(0, 6000, 1, 4).selectExpr("concat('job ', id) body")
         write = rows.write.format("beanstalk").mode("append").option("resultPath", str(result))
+        write = write.option("window", "10").option("writeId", "killed")
         write.option("address", f"127.0.0.1:{port}").save()
         found = jobs_in(last.connect(), "default")
     assert Counter(found) == {f"job {number}": 1 for number in range(6000)}
@@ -297,12 +329,6 @@ def tubes_of(
 # Without Spark.
 
 
-def test_a_session_that_speculates_writes_no_jobs() -> None:
-    with pytest.raises(SinkError, match=r"\[SINK_SPECULATION\] spark.speculation is true"):
-        SpeculativeSink({"address": "a"}).writer(JOBS, False)
-    BeanstalkSink({"address": "a"}).writer(JOBS, False)
-
-
 def test_a_queue_is_not_read_nor_overwritten_by_a_stream() -> None:
     sink = BeanstalkSink({"address": "a"})
     with pytest.raises(SinkError, match=r"\[SINK_MODE\] a queue is not a table"):
@@ -329,62 +355,28 @@ def test_jobs_that_were_buried_are_warned_of(
 ) -> None:
     result = tmp_path / "result.json"
     options = SinkOptions.of({"address": "a", "resultPath": str(result)})
-    give_up(options, [Done(Tally(9, 9, 0, 2))], "", batch=7)
+    tell(options, [Done(Tally(9, 9, 0, 2))], False, 7)
     assert "2 of 9 jobs were buried by the server" in caplog.text
-    assert json.loads(result.read_text())["complete"] is False
-
-
-def test_an_earlier_attempt_with_more_partitions_is_noticed(tmp_path: Path) -> None:
-    for partition in (0, 3):
-        (tmp_path / name_of(partition)).touch()
-    refuse_left_over(str(tmp_path), 4)
-    with pytest.raises(SinkError, match="had 4 partitions or more, this one 3"):
-        refuse_left_over(str(tmp_path), 3)
-
-
-def test_a_batch_with_fewer_partitions_than_before_is_not_complete(tmp_path: Path) -> None:
-    result, folder = tmp_path / "result.json", tmp_path / "query" / f"{7:020}"
-    folder.mkdir(parents=True)
-    for partition in (0, 1):
-        (folder / name_of(partition)).write_text('{}\n{"rows": 3, "crc": 1, "beyond": []}\n')
-    sink = BeanstalkSink({"address": "a", "resume": str(tmp_path), "resultPath": str(result)})
-    writer = sink.streamWriter(JOBS, False)
-    with pytest.raises(SinkError, match="had 2 partitions or more, this one 1"):
-        writer.commit([Done(Tally(6, 3, 3), str(folder))], 7)
-    told = json.loads(result.read_text())
-    assert (told["complete"], told["batch"], told["in_queue"]) == (False, 7, 6)
+    found = json.loads(result.read_text())
+    assert (found["complete"], found["batch"], found["put"]) == (False, 7, 9)
 
 
 def test_what_untold_tasks_have_put_is_not_said_to_be_nothing(tmp_path: Path) -> None:
     result = tmp_path / "result.json"
     options = SinkOptions.of({"address": "a", "resultPath": str(result)})
-    give_up(options, [None, Done(Tally(3, 3), attempt=2)], "")
+    tell(options, [None, Done(Tally(3, 3))], False, None)
     told = json.loads(result.read_text())
-    assert (told["complete"], told["put"], told["untold"], told["retried"]) == (False, None, 1, 1)
-    (tmp_path / name_of(0)).write_text('{}\n{"rows": 3, "crc": 1, "beyond": [[5, 1]]}\n{"ro')
-    give_up(options, [None], str(tmp_path))
-    assert json.loads(result.read_text())["in_queue"] == 4
+    assert (told["complete"], told["put"], told["untold"]) == (False, None, 1)
 
 
-def test_partitions_that_an_earlier_attempt_did_not_have_put_nothing(tmp_path: Path) -> None:
-    options = SinkOptions.of({"address": "a"})
-    settle(options, [Done(Tally()), Done(Tally())], str(tmp_path))
-    Progress(str(tmp_path), 1, "a:1").close()
-    with pytest.raises(SinkError, match=r"\[SINK_RESUME\] .* had 2 partitions, this one has more"):
-        Progress(str(tmp_path), 2, "a:1")
-
-
-@pytest.mark.parametrize("text", ["true", "TRUE", " True "])
-def test_speculation_is_on_however_true_is_written(text: str) -> None:
-    assert is_true(text)
-    assert not is_true("false") and not is_true(None)
-
-
-def test_progress_of_the_last_two_batches_stays(tmp_path: Path) -> None:
-    for batch in range(5):
-        (tmp_path / f"{batch:020}").mkdir()
-    forget_before(str(tmp_path), 4)
-    assert sorted(int(each.name) for each in tmp_path.iterdir()) == [3, 4]
+def test_a_server_that_is_away_keeps_its_keys_and_fails_no_commit(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with ScriptedServer(inserted) as server:
+        pass
+    options = SinkOptions.of({"address": server.address})
+    forget(options, [Done(Tally(1, 1), Batch("w", 2), {b"t": 1})], Batch("w", 1))
+    assert "the keys of batch 1 stay for 86400 s" in caplog.text
 
 
 def test_rows_are_named_in_spans() -> None:

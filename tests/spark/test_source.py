@@ -1,5 +1,5 @@
-"""The source as Spark calls it, but without Spark: options, schemas, filters, tasks, damage,
-the view.
+"""The source as Spark calls it, but without Spark: options, schemas, conditions, tasks,
+damage.
 """
 
 from __future__ import annotations
@@ -12,31 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.datasource import (
-    EqualNullSafe,
-    EqualTo,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    IsNotNull,
-    IsNull,
-    LessThan,
-    LessThanOrEqual,
-    Not,
-    StringContains,
-)
+from pyspark.sql.datasource import InputPartition
 
 from binlog_tools.spark.definitions.columns import COLUMNS, UNASKED
 from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.source import BinlogSource
-from tests.binlog import independent_reader
 from tests.binlog.scribe import NS, T0, Scribe, flipped, put, segment_files
 from tests.sampling import one_in
 from tests.spark.expected import Row
-from tests.spark.histories import NAMES, any_log, segment_of
+from tests.spark.histories import NAMES, any_log
 from tests.spark.without_spark import read, reader_of, tasks_of
-from tests.tools.folders import archived, written
+from tests.tools.folders import archived
 
 FILES = segment_files(any_log(2, batches=60).directory)
 GOLDEN = Path(__file__).parent.parent / "binlog" / "golden"
@@ -54,7 +40,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"tubes": "mail"}, "option tubes: unknown. There are: archive, body"),
+        ({"tubes": "mail"}, "option tubes: unknown; did you mean tube? There are: archive, body"),
         ({"colums": "lsn"}, "unknown; did you mean columns? There are: "),
         ({"records": "some"}, "option records: 'some' is none of jobs, all, history"),
         ({"copies": "yes"}, "drop, keep"),
@@ -62,7 +48,6 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({"verify": "no"}, "frames, headers, none"),
         ({"live": "true"}, "include, skip"),
         ({"body": "yes"}, "false, true"),
-        ({"view": "jobs"}, "events, segments"),
         ({"columns": "lsn,jobs"}, "no column 'jobs'; did you mean job?"),
         ({"columns": "lsn,lsn"}, "twice"),
         ({"columns": "lsn", "body": "true"}, "either columns or body"),
@@ -76,8 +61,8 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({"lsnFrom": "-1"}, "option lsnFrom: '-1' is no whole number"),
         ({"lsnTo": "1,2"}, "'1,2' is not one number"),
         ({"job": str(1 << 63)}, "below 2**63"),
-        ({"job": "1", "view": "segments"}, "option job: it is for the view of events"),
-        ({"pushdown": "true", "view": "segments"}, "option pushdown: it is for the view"),
+        ({"tube": "mail,"}, "'mail,' names no tube"),
+        ({"view": "segments"}, "option view: unknown"),
         ({"partitionBytes": "1"}, "65536 bytes are the least"),
         ({"partitionBytes": "many"}, "partitionBytes"),
     ],
@@ -164,89 +149,20 @@ def test_what_travels_to_the_tasks_can_be_pickled(archive: Path) -> None:
 
 
 def test_no_partitions_at_all_give_no_rows(archive: Path) -> None:
-    reader = reader_of(archive, filters=[EqualTo(("server",), "another")])
+    reader = reader_of(archive, tube="nobody")
     assert reader.partitions() == []
     assert list(reader.read(InputPartition(None))) == []
 
 
-# Filters.
+# Conditions.
 
 
-@pytest.mark.one_in(3)
-@pytest.mark.parametrize("seed", one_in(5, range(15)))
-def test_filters_leave_out_no_row_that_they_want(archive: Path, seed: int) -> None:
-    dice = random.Random(seed)
-    rows = read(archive, records="all", copies="keep")
-    for _ in range(5):
-        filters = [any_filter(dice, rows) for _ in range(dice.randint(1, 3))]
-        found = read(archive, records="all", copies="keep", filters=filters, partitionBytes="64K")
-        wanted = [row for row in rows if all(holds(each, row) for each in filters)]
-        assert [row for row in found if all(holds(each, row) for each in filters)] == wanted
+def segments_read(archive: Path, **options: Any) -> list[int]:
+    """Which segments are opened."""
+    return [share.place.header.seq for items in tasks_of(archive, **options) for share in items]
 
 
-def test_a_filter_finds_rehomed_records_by_the_incarnation_that_wrote_them() -> None:
-    log = GOLDEN / "v1-rehomed"
-    earlier = read(log, records="all", filters=[EqualTo(("incarnation",), 1)])
-    assert [row["lsn"] for row in earlier if row["incarnation"] == 1] == [*range(1, 8)]
-    (start,) = (row for row in read(log, records="all") if row["incarnation"] == 2)
-    assert start["event"] == "start"
-
-
-COMPARED: dict[Any, Callable[[Any, Any], bool]] = {
-    EqualTo: lambda a, b: a == b, EqualNullSafe: lambda a, b: a == b,
-    GreaterThan: lambda a, b: a > b, GreaterThanOrEqual: lambda a, b: a >= b,
-    LessThan: lambda a, b: a < b, LessThanOrEqual: lambda a, b: a <= b,
-}  # fmt: skip
-
-
-def any_filter(dice: random.Random, rows: list[Row]) -> Any:
-    """A filter on a column with a value that the table has, or one beside it."""
-    names = ("lsn", "job", "time", "time_ns", "logged", "logged_ns", "event", "tube", "segment",
-             "server", "state", "priority", "incarnation")  # fmt: skip
-    name = dice.choice(names)
-    values = [row[name] for row in rows if row[name] is not None]
-    value = dice.choice(values)
-    if isinstance(value, int):
-        value += dice.choice([-1, 0, 0, 1])
-    kind = dice.choice([*COMPARED, In, Not, IsNull, IsNotNull])
-    if kind is In:
-        return In((name,), (value, dice.choice(values)))
-    if kind is Not:
-        return Not(EqualTo((name,), value))
-    if kind in (IsNull, IsNotNull):
-        return kind((name,))
-    return kind((name,), value)
-
-
-def column_of(each: Any) -> str:
-    """The column that a filter is about."""
-    name: str = each.attribute[0]
-    return name
-
-
-def holds(each: Any, row: Row) -> bool:
-    """Whether Spark would keep the row."""
-    if isinstance(each, Not):
-        return row[column_of(each.child)] is not None and not holds(each.child, row)
-    value = row[column_of(each)]
-    if isinstance(each, IsNull):
-        return value is None
-    if isinstance(each, IsNotNull):
-        return value is not None
-    if value is None:
-        return False
-    if isinstance(each, In):
-        return value in each.value
-    return bool(COMPARED[type(each)](value, each.value))
-
-
-def segments_read(archive: Path, *filters: Any) -> list[int]:
-    """Which segments are opened for these filters."""
-    tasks = tasks_of(archive, filters=filters)
-    return [share.place.header.seq for items in tasks for share in items]
-
-
-def test_filters_spare_segments(tmp_path: Path) -> None:
+def test_conditions_spare_segments(tmp_path: Path) -> None:
     scribe = Scribe(opening=NAMES)
     for number in range(1, 6):
         scribe.now_ns = T0 + number * 100 * NS
@@ -255,28 +171,14 @@ def test_filters_spare_segments(tmp_path: Path) -> None:
     scribe.write(*NAMES)
     scribe.finish()
     archive = archived(tmp_path, segment_files(scribe.directory))
-    spared = tasks_of(archive, since=f"@{T0 // NS + 150}", until=f"@{T0 // NS + 350}")
-    assert [share.place.header.seq for items in spared for share in items] == [2, 3]
-    assert segments_read(archive, EqualTo(("job",), 3)) == [3]
-    assert segments_read(archive, In(("job",), (1, 4))) == [1, 4]
-    assert segments_read(archive, GreaterThan(("time_ns",), T0 + 350 * NS)) == [4, 5]
-    until = datetime.fromtimestamp(T0 // NS + 250, UTC)
-    assert segments_read(archive, LessThan(("time",), until)) == [1, 2]
-    assert segments_read(archive, EqualTo(("event",), "bury")) == []
-    assert len(segments_read(archive, EqualTo(("event",), "damage"))) == 6
-    assert segments_read(archive, EqualTo(("tube",), "nobody")) == []
-    assert segments_read(archive, EqualTo(("segment",), 2)) == [2]
-    assert len(segments_read(archive, StringContains(("tube",), "x"))) == 6
+    assert segments_read(archive, since=f"@{T0 // NS + 150}", until=f"@{T0 // NS + 350}") == [2, 3]
+    assert segments_read(archive, job=3) == [3]
+    assert segments_read(archive, job="1,4") == [1, 4]
+    assert segments_read(archive, tube="nobody") == []
+    assert len(segments_read(archive, tube="mail,nobody")) == 6
     head = segment_files(scribe.directory)["00000000000000000004.tql"]
     lsn = int.from_bytes(head[24:32], "little")
-    bounds = (LessThan(("lsn",), lsn), GreaterThanOrEqual(("lsn",), lsn - 1))
-    assert segments_read(archive, *bounds) == [3]
-
-
-def test_filters_decide_nothing_unless_that_is_asked_for(archive: Path) -> None:
-    reader = reader_of(archive, filters=[EqualTo(("job",), -1)], pushdown="false")
-    (partition,) = reader.partitions()
-    assert sum(len(batch) for batch in reader.read(partition)) == len(read(archive))
+    assert segments_read(archive, lsnFrom=lsn - 1, lsnTo=lsn - 1) == [3]
 
 
 @pytest.mark.one_in(3)
@@ -293,6 +195,7 @@ def test_bounds_give_exactly_the_rows_within_them(archive: Path, seed: int, copi
          lambda row: some["logged_ns"] <= row["logged_ns"] < other["logged_ns"]),
         ({"job": "3,17", "lsnFrom": some["lsn"]},
          lambda row: row["job"] in (3, 17) and row["lsn"] >= some["lsn"]),
+        ({"tube": "mail,raw\\xff"}, lambda row: row["tube"] in ("mail", "raw\\xff")),
     ]  # fmt: skip
     for options, is_within in cases:
         for size in ("64K", "64M"):
@@ -354,40 +257,3 @@ def test_damage_can_be_counted_in_the_result(tmp_path: Path) -> None:
     rows = read(path, damage="skip")
     (damage,) = [row for row in rows if row["event"] == "damage"]
     assert damage["segment"] == 2 and damage["bytes"] > 0
-
-
-# The view of segments.
-
-
-def test_the_view_of_segments_has_a_row_for_each(archive: Path) -> None:
-    rows = read(archive, view="segments", partitionBytes="64K")
-    assert [row["segment"] for row in rows] == list(range(1, len(FILES) + 1))
-    for row, (_, raw) in zip(rows, sorted(FILES.items()), strict=True):
-        segment = independent_reader.read_segment(raw)
-        assert segment is not None
-        records = [record for frame in segment["frames"] for record in frame["records"]]
-        assert (row["first_lsn"], row["last_lsn"]) == (records[0]["lsn"], records[-1]["lsn"])
-        assert (row["frames"], row["records"]) == (len(segment["frames"]), len(records))
-        assert sum(count for _, count in row["events"]) == len(records)
-        assert dict(row["events"])["seal"] == 1 and row["sealed"]
-        assert (row["damages"], row["damaged_bytes"], row["problem"]) == (0, 0, None)
-        assert row["bytes"] == segment["end"]
-
-
-def test_the_view_of_segments_tells_damage_and_does_not_fail(tmp_path: Path) -> None:
-    raw = segment_of([NAMES, [put(1)], [put(2)]])
-    path = written(tmp_path, {"00000000000000000001.tql": flipped(raw, raw.index(b"hello"))})
-    (row,) = read(path, view="segments")
-    assert (row["damages"], row["sealed"]) == (1, False) and "bodies" in row["problem"]
-
-
-def test_the_view_of_segments_tells_broken_headers_and_gaps_and_does_not_fail(
-    tmp_path: Path,
-) -> None:
-    names = sorted(FILES)
-    files = {**FILES, names[0]: flipped(FILES[names[0]], 20)}
-    del files[names[3]]
-    path = archived(tmp_path, files)
-    problems = [row for row in read(path, view="segments") if row["problem"]]
-    assert len(problems) == 2 and all(row["damages"] == 1 for row in problems)
-    assert "missing between" in problems[1]["problem"]

@@ -12,7 +12,7 @@ from urllib.error import HTTPError
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from binlog_tools.spark.following.lag import Lag, with_lag
+from binlog_tools.spark.following.positions import Lag, encode
 from binlog_tools.spark.session import PATIENCE_S
 from binlog_tools.spark.source import register
 from binlog_tools.spark.stream_metrics import (
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def progress(batch: int, lag: Lag, rows: int = 5) -> SimpleNamespace:
     """As Spark tells it, as far as it is looked at."""
-    offset = json.dumps(with_lag({"v": 1, "stores": {}}, {"5c": lag}))
+    offset = json.dumps(encode({}, "", {"5c": lag}))
     sources = [SimpleNamespace(latestOffset=offset), SimpleNamespace(latestOffset="7"),
                SimpleNamespace(latestOffset=None)]  # fmt: skip
     return SimpleNamespace(

@@ -86,10 +86,9 @@ def test_filters_give_the_same_rows_whether_segments_are_spared_or_not(
         ),
     }
     for condition, holds in conditions.items():
-        for pushdown in (False, True):
-            found = rows(load(spark, archive, pushdown=pushdown).where(condition))
-            assert found == [row for row in every if holds(row)], condition
-    assert load(spark, archive, pushdown=True).where("server = 'another'").count() == 0
+        found = rows(load(spark, archive).where(condition))
+        assert found == [row for row in every if holds(row)], condition
+    assert load(spark, archive, tube="nobody").count() == 0
 
 
 def test_one_table_answers_many_queries_each_with_its_own_rows(
@@ -120,12 +119,6 @@ def test_a_view_in_sql_and_a_schema_choose_columns(spark: SparkSession, archive:
     found = spark.sql("select server, count(*) as n from log group by server").collect()
     expected = sum(len(rows_of(raw)) for raw in FILES.values())
     assert [(row.server, row.n) for row in found] == [("mail", expected)]
-
-
-def test_the_view_of_segments_is_a_table(spark: SparkSession, archive: Path) -> None:
-    found = load(spark, archive, view="segments").orderBy("segment").collect()
-    assert [row.segment for row in found] == list(range(1, len(FILES) + 1))
-    assert all(row.events["seal"] == 1 for row in found)
 
 
 def test_the_example_tells_what_has_happened(

@@ -409,7 +409,7 @@ def test_a_job_that_the_server_refuses_is_told_of(beanstalk: Beanstalk) -> None:
     with pytest.raises(ValueError, match="not the name of a tube"):
         beanstalk.put(b"123", "-no-tube")
     beanstalk.put(b"123")
-    beanstalk.drain()
+    beanstalk.refuse_puts()
     with pytest.raises(ValueError, match="DRAINING"):
         beanstalk.put(b"123")
 

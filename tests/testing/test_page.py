@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.testing import network, sockets
+from beanstalk_twisted.testing import drain, network, sockets
 from beanstalk_twisted.testing.double import Beanstalk, Double
 from beanstalk_twisted.testing.inspection import Inspection
 from beanstalk_twisted.testing.sockets import BeanstalkServer
@@ -76,6 +76,7 @@ def test_every_fault_is_listed() -> None:
 
 def test_the_limits_are_those_of_the_code() -> None:
     assert [row[1] for row in table(PAGE, "Limits")] == [
+        f"{drain.MAX_ATTEMPTS:,} attempts",
         f"{network.MAX_ROUNDS:,} round trips",
         f"{sockets.WAIT_S:g} seconds",
         f"{sockets.BACKLOG} connections",

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from beanstalk_twisted import programs
 from tests.binlog.make_golden import GOLDEN
 from tests.server_process import LIMIT_S
 
 ROOT = Path(__file__).parents[2]
-INSPECT, QUEUE = "binlog_tools.cli.main", "binlog_tools.queue.cli.main"
-WORK = "beanstalk_twisted.work"
+INSPECT, QUEUE, WORK = "binlog_inspect", "beanstalk", "beanstalk_work"
 
 INTERRUPTED_IMPORT = """
 import os, signal, sys
@@ -27,9 +27,9 @@ class Interrupt(MetaPathFinder):
             os.kill(os.getpid(), signal.SIGINT)
 
 wanted, script = sys.argv.pop(1), sys.argv.pop(1)
-main = import_module(script).main
+main = import_module("beanstalk_twisted.programs")
 sys.meta_path.insert(0, Interrupt())
-main()
+getattr(main, script)()
 """
 
 
@@ -63,34 +63,32 @@ def test_an_interrupt_while_modules_are_imported(script: str, module: str) -> No
     assert python(INTERRUPTED_IMPORT, module, script, *words) == (130, "", "")
 
 
-@pytest.mark.parametrize("script", [INSPECT, QUEUE, WORK])
-def test_little_is_imported_before_an_interrupt_is_answered(script: str) -> None:
-    code = f"import sys; before = set(sys.modules); import {script};"
+def test_little_is_imported_before_an_interrupt_is_answered() -> None:
+    code = "import sys; before = set(sys.modules); import beanstalk_twisted.programs;"
     _, said, _ = python(f"{code} print(sorted(set(sys.modules) - before))")
-    names = {
-        "_signal", "binlog_tools", "binlog_tools.console", "binlog_tools.console.interrupts",
-        "binlog_tools.cli", "binlog_tools.queue", "binlog_tools.queue.cli", "beanstalk_twisted",
-        script,
-    }  # fmt: skip
-    assert set(eval(said)) <= names
+    assert set(eval(said)) <= {"_signal", "beanstalk_twisted", "beanstalk_twisted.programs"}
 
 
-def test_the_console_scripts_are_those_that_answer_interrupts() -> None:
+def test_all_console_scripts_have_one_beginning_and_one_end() -> None:
     scripts = configparser.ConfigParser()
     scripts.read(ROOT / "setup.cfg")
     points = scripts["options.entry_points"]["console_scripts"].split("\n")
-    for name, script in (
-        ("beanstalk", QUEUE),
-        ("beanstalk-work", WORK),
-        ("binlog-inspect", INSPECT),
-    ):
-        assert f"{name} = {script}:main" in points
+    own = {"beanstalk-twisted": "__main__:main"}
+    wanted = {
+        f"{name} = beanstalk_twisted.{own.get(name, 'programs:' + name.replace('-', '_'))}"
+        for name in programs.PROGRAMS
+        if not name.startswith("python -m ")
+    }
+    assert wanted == set(points[1:])
+    assert "programs.main(" in (ROOT / "beanstalk_twisted/__main__.py").read_text()
+    assert "programs.main(" in (ROOT / "binlog_tools/spark/__main__.py").read_text()
 
 
 def test_an_interrupt_that_comes_out_as_something_else_is_130_all_the_same() -> None:
     code = """
 import os, signal
-from binlog_tools.cli import commands, main, options
+from binlog_tools.cli import commands, options
+from beanstalk_twisted import programs
 import click
 
 class Field:
@@ -102,7 +100,7 @@ def command():
     type("Record", (), {"field": Field()})
 
 commands.Commands.get_command = lambda self, ctx, name: command
-main.main()
+programs.binlog_inspect()
 """
     status, _, problems = python(code, "check")
     assert status == 130
@@ -111,14 +109,14 @@ main.main()
 
 def test_behind_nohup_an_interrupt_stays_ignored() -> None:
     code = "import os, signal; signal.signal(signal.SIGINT, signal.SIG_IGN);"
-    code += "import binlog_tools.console.interrupts as i; i.INTERRUPTS.end_at_once();"
+    code += "import beanstalk_twisted.programs as i; i.INTERRUPTS.end_at_once();"
     code += "i.INTERRUPTS.tell_the_command(); os.kill(os.getpid(), signal.SIGINT); print('on')"
     assert python(code)[:2] == (0, "on\n")
 
 
 def test_an_interrupt_whose_exception_went_no_further_shows_in_the_exit_code() -> None:
     # As one that comes in the middle of a ``__del__``.
-    code = "import sys; from binlog_tools.cli import commands;"
+    code = "import sys; from beanstalk_twisted import programs;"
     code += "sys.argv = ['binlog-inspect', '--version'];"
-    code += "commands.INTERRUPTS.have_come = True; sys.exit(commands.called())"
+    code += "programs.INTERRUPTS.have_come = True; programs.binlog_inspect()"
     assert python(code)[0] == 130

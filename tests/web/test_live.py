@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from beanstalk_twisted.replication.roster import ACTIVE, STANDBY, Identity, Presence, Situation
-from beanstalk_twisted.replication.stream.door import Copies
+from beanstalk_twisted.replication.membership import ACTIVE, STANDBY, Identity, Presence, Situation
+from beanstalk_twisted.replication.stream.interface import Copies
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.channel import REQUEST_S
 from beanstalk_twisted.web.live import MAX_DROPPED, MAX_STREAMS, RETRY_MS, TICK_S

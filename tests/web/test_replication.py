@@ -8,8 +8,8 @@ import pytest
 from twisted.internet.protocol import Factory
 from twisted.internet.testing import StringTransport
 
-from beanstalk_twisted.replication.roster import ACTIVE, STANDBY, Identity, Presence, Situation
-from beanstalk_twisted.replication.stream.door import Copies
+from beanstalk_twisted.replication.membership import ACTIVE, STANDBY, Identity, Presence, Situation
+from beanstalk_twisted.replication.stream.interface import Copies
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.routes import OF_STANDBYS, ROUTES
 from beanstalk_twisted.web.site import HttpSettings, PresentSite

@@ -12,7 +12,7 @@ import pytest
 from twisted.internet.defer import CancelledError
 from twisted.internet.task import Clock
 
-from beanstalk_twisted.replication.roster import ACTIVE, Identity, Situation
+from beanstalk_twisted.replication.membership import ACTIVE, Identity, Situation
 from beanstalk_twisted.storage.fsync import NEVER
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web import serving

@@ -205,7 +205,7 @@ def test_any_other_junk_is_what_it_is_to_beanstalkd(line: bytes) -> None:
 def test_a_put_with_tags_is_counted_as_a_put_and_not_remembered() -> None:
     dialect = Dialect("new", MODERN.rows, tagged_put=TAGGED_PUT)
     row, args, _ = dialect.parse(b"put 1 2 3 4 grp:g")
-    assert row is TAGGED_PUT and row.counter == "cmd-put" and row.ends_run
+    assert row is TAGGED_PUT and row.counter == "cmd-put" and row.takes_job
     assert args == (1, 2, 3, 4, PutTags(group=b"g"))
     assert not dialect.remembered
     assert dialect.parse(b"put-at 1 2 3 4")[1] == (1, 2, 3, 4, None)

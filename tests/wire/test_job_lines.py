@@ -70,7 +70,7 @@ def test_a_batch_has_no_fewer_and_no_more_jobs(count: int) -> None:
 def test_a_wrong_line_is_known_as_one_that_jobs_follow() -> None:
     for line in (b"put-at", b"put-at x", b"put-batch", b"put-batch \0"):
         row = MODERN.with_jobs(line)
-        assert row is not None and row.has_jobs and row.ends_run
+        assert row is not None and row.has_jobs and row.takes_job
     for line in (b"put 1 2 3 4", b"put-atx 1", b"put", b"", b"stats"):
         assert MODERN.with_jobs(line) is None
 

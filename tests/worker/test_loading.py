@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from beanstalk_twisted.worker.command import load
+from beanstalk_twisted.worker.loading import load
 
 
 def test_a_function_is_found_by_its_name() -> None:
@@ -17,9 +17,9 @@ def test_a_function_is_found_by_its_name() -> None:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("json", "is not MODULE:FUNCTION"), (":f", "is not MODULE:FUNCTION"),
-        ("json:", "is not MODULE:FUNCTION"), ("no.such:f", "No module named 'no'"),
-        ("json:nothing", "there is no 'nothing' in json"), ("json:__doc__", "cannot be called"),
+        ("json", "is not MODULE:NAME"), (":f", "is not MODULE:NAME"),
+        ("json:", "is not MODULE:NAME"), ("no.such:f", "No module named 'no'"),
+        ("json:nothing", "there is no 'nothing' in json"), ("json:loads.no", "there is no 'no'"),
     ],
 )  # fmt: skip
 def test_what_is_not_found_is_said(name: str, why: str) -> None:

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from beanstalk_twisted.tasks import child, results, running
+from beanstalk_twisted.tasks.options import Options, TaskOptions
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.worker import command, hooks, policy, process, recurring, service, settings
 from beanstalk_twisted.worker import recurring as schedule
@@ -33,7 +35,7 @@ EXAMPLES = examples_of(PAGE)
 
 @pytest.mark.exhaustive
 def test_the_examples_of_the_page_print_what_it_says(tmp_path: Path) -> None:
-    assert len(EXAMPLES) == 4
+    assert len(EXAMPLES) == 1
     see_that_examples_print(EXAMPLES, tmp_path)
 
 
@@ -87,8 +89,8 @@ def test_the_policy_has_these_options_with_these_defaults() -> None:
     for name, default in [(name, row[1]) for row in rows for name in named([row])]:
         value = fields[name]
         told = default.strip("`")
-        if isinstance(value, int | float):
-            assert float(told) == value
+        if value is None or isinstance(value, int | float):
+            assert told == str(value).removesuffix(".0")
         elif name in ("exhausted", "unreadable"):
             assert told == "Bury()" and value == policy.Bury()
         else:
@@ -125,27 +127,30 @@ def test_the_file_of_schedules_of_the_page_is_one(tmp_path: Path) -> None:
 
 
 def test_the_hooks_are_those_of_the_code() -> None:
-    listed = [row[0].strip("`") for row in table(PAGE, "Logs and metrics")]
     methods = {name: each for name, each in vars(Hooks).items() if name[0] != "_"}
     written = [
         f"{name}({', '.join(list(inspect.signature(each).parameters)[1:])})"
         for name, each in methods.items()
     ]
-    assert listed == written
+    text = section(PAGE, "Logs and metrics")
+    assert re.findall(r"`(\w+\([^`]*\))`", text.partition("methods are")[2]) == written
 
 
-def test_the_options_of_the_command_are_those_of_the_page() -> None:
-    wanted = {
-        opt for each in command.cli.params for opt in each.opts if opt.startswith("-")
-    } - {"--version", "--help"}  # fmt: skip
-    rows = table(PAGE, "The command")
-    assert set(re.findall(r"`(--?[a-z-]+)", " ".join(row[0] for row in rows))) == wanted
-    defaults = {opt: each.default for each in command.cli.params for opt in each.opts}
-    for row in rows:
-        (name,) = re.findall(r"`(--[a-z-]+)", row[0])
-        told = row[1].strip("`")
-        if told and name != "--tube":
-            assert str(defaults[name]).removesuffix(".0") == told
+def test_the_options_of_a_task_are_those_of_the_code() -> None:
+    fields = {each.name: each.default for each in dataclasses.fields(Options)} | {"name": ""}
+    told: set[str] = set()
+    for row in table(PAGE, "Options of a task"):
+        defaults = [ast.literal_eval(each) for each in re.findall("`([^`]+)`", row[1])]
+        told |= set(named([row]))
+        with_default = [name for name in named([row]) if fields[name] not in (None, "")]
+        if row[0] not in ("`name`", "`schedule`"):
+            assert defaults == [fields[name] for name in with_default], row
+    assert told == set(TaskOptions.__annotations__)
+
+
+def test_the_service_of_the_examples_is_short() -> None:
+    lines = (ROOT / "examples" / "service.py").read_text().splitlines()
+    assert len([line for line in lines if line.strip() and line.strip()[0] != "#"]) <= 35
 
 
 def test_the_shell_is_as_the_page_tells() -> None:
@@ -162,18 +167,21 @@ def test_the_shell_is_as_the_page_tells() -> None:
         ("Recurring jobs", f"cannot be put within {schedule.LATE_S} seconds"),
         ("Recurring jobs", f"(the newest {schedule.MAX_MISSED:,})"),
         ("Recurring jobs", f"tried again after {recurring.RETRY_S:g} seconds"),
-        ("Recurring jobs", {3600: "and an hour more"}[schedule.SKEW_S]),
+        ("Recurring jobs", {3600: "clocks may differ by an hour"}[schedule.SKEW_S]),
+        ("Results", f"at most {results.MAX_ERROR:,} characters"),
+        ("Results", f"App(result_ttl_s={results.RESULT_TTL_S})"),
+        ("Results", f"into the tube `{results.REPLIES}`"),
+        ("Processes", f"SIGKILL {child.KILL_S:g} second later"),
         ("The command", f"0 means done, {USELESS} buries"),
         ("The command", f"SIGKILL {KILL_S:g} seconds later"),
         ("The command", f"A stop that takes {command.STOP_S:g} seconds longer than `--finish`"),
-        ("The command", f"still run {command.EXIT_S:g} seconds after"),
         ("Handlers that hang", f"within `stuck_s` ({STUCK_S:g} second)"),
-        ("Handlers that hang", f"exits with {process.STUCK} when all slots"),
+        ("Handlers that hang", f"`beanstalk-work` exits with {process.STUCK}, so"),
         ("Handlers that hang", f"exits with {process.STUCK} after {process.TRIES} tries"),
         ("Handlers that hang", f"exits with 1 after {process.HELD_S:g} more seconds"),
-        ("Handlers that hang", f"is ended with exit code {process.FORKED} "),
-        ("Logs and metrics", f"text they write {hooks.MAX_TEXT:,} characters"),
-        ("Logs and metrics", f"traceback {hooks.MAX_TRACEBACK:,},"),
+        ("Handlers that hang", f"is ended with exit code {process.FORKED}."),
+        ("Logs and metrics", f"with {hooks.MAX_TEXT:,} characters"),
+        ("Logs and metrics", f"{hooks.MAX_TRACEBACK:,} of its traceback"),
         ("Touching and losing a job", f"after {HALF[EARLIEST]} of its TTR"),
         ("Touching and losing a job", f"or by chance up to {LATEST:.0%}".replace("%", " %")),
     ],
@@ -189,8 +197,12 @@ def test_the_limits_are_those_of_the_code() -> None:
         ["`connections`", f"{service.CONNECTIONS}"],
         ["file of schedules", f"{schedule.MAX_FILE_BYTES:,} bytes"],
         ["`finish_s`", f"{service.FINISH_S:g} seconds"],
-        ["`stuck_s`", f"{STUCK_S:g} second, of `--shell` {shell.ends_within_s + STUCK_S:g}"],
-        ["a `reserve` that waits, then is sent anew", f"{policy.PATIENCE_S} seconds"],
+        [
+            "`stuck_s`",
+            f"{STUCK_S:g} second, of `--shell` {shell.ends_within_s + STUCK_S:g}, of a "
+            f"task's process {child.InProcess.ends_within_s + STUCK_S:g}",
+        ],
         ["between two polls", f"{policy.POLL_FIRST_S:g} to {policy.POLL_MOST_S:g} seconds"],
         ["after an error", f"{policy.REST_S:g} second"],
+        ["answer to the put of a result", f"{running.REPLY_S:g} seconds"],
     ]

@@ -4,7 +4,6 @@ Differs from beanstalkd: priorities, counters, pauses and the order of burial ou
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from operator import itemgetter
 from typing import Final, NamedTuple
 
@@ -28,8 +27,6 @@ from beanstalk_twisted.binlog.segments.format import (
     parse_segment_name,
 )
 from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
-
-NS: Final = 1_000_000_000
 
 PART_BYTES: Final = 1 << 20
 """How much of a segment is mapped or copied at a time while jobs are loaded: a server that starts
@@ -202,21 +199,14 @@ class Replay:
             directory.cut(newest.name, self._end_of(newest, self.survey.durable_lsn))
 
     def pauses(self, now_ns: int) -> Iterator[Pause]:
-        """The pauses that are still in force, none longer than it was asked for."""
-        for pause in self.small.pauses.values():
-            until_ns = min(pause.until_ns, now_ns + pause.seconds * NS)
-            if until_ns > now_ns:
-                yield replace(pause, until_ns=until_ns)
+        return self.small.pauses(now_ns, is_start=True)
 
     def keys(self, now_ns: int) -> Iterator[tuple[RememberedKey, int]]:
-        """The keys that are still remembered, none longer than it was asked for, each with the
-        segment that holds it, or is about to.
-        """
-        for record, seq, lsn in self.small.keys.values():
-            until_ns = min(record.until_ns, now_ns + record.until_ns - record.ts_ns)
-            if until_ns > now_ns and record.tube_id in self.small.tubes:
+        """The keys still remembered, each with the segment that holds it, or is about to."""
+        for record, seq, lsn in self.small.keys(now_ns, is_start=True):
+            if record.tube_id in self.small.tubes:
                 moves = lsn > self.survey.durable_lsn
-                yield replace(record, until_ns=until_ns), seq + (1 if moves else 0)
+                yield record, seq + (1 if moves else 0)
 
     def survivors(self, now_ns: int) -> Iterator[Survivor]:
         """Each surviving job, ascending by id, as a server is to load it: reserved jobs are ready

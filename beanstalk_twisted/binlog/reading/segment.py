@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.files import Files
-from beanstalk_twisted.binlog.reading.searching import proven_lsn
+from beanstalk_twisted.binlog.reading.searching import proven_lsn, resynchronise
 from beanstalk_twisted.binlog.records.others import TYPE, Seal
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
@@ -23,6 +23,23 @@ NO_FRAME: Final = "no frame follows the header, and a segment gets its name with
 NO_SEAL: Final = "a tool has made this segment, and it does not end with the seal that it had then"
 
 
+class Hole(NamedTuple):
+    """Bytes of a segment that are not the frames they should be.
+
+    :ivar first_lsn: of the records that should be there.
+    :ivar next_lsn: of the first one after it, None if none can be read.
+    :ivar frame: the header that still stands at ``offset``, if it does: then only the payload is
+        wrong.
+    """
+
+    offset: int
+    end: int
+    first_lsn: int
+    next_lsn: int | None
+    why: str
+    frame: Frame | None = None
+
+
 class Ending(NamedTuple):
     """How a segment's frames end.
 
@@ -39,12 +56,33 @@ class Ending(NamedTuple):
     witness_lsn: int
 
 
-def walk(
-    buffer: Buffer, header: SegmentHeader, end: int | None = None, leaves_bodies: bool = False
-) -> Iterator[Frame | Ending]:
-    """Every good frame in order, all checksums checked, then one `Ending`.
+def walk(buffer: Buffer, header: SegmentHeader, end: int | None) -> Iterator[Frame | Hole]:
+    """Yield every good frame, all checksums checked, and the holes between them.
 
     :param end: where the successor says that the data end; None for the newest segment.
+    """
+    limit = len(buffer) if end is None else min(end, len(buffer))
+    at, lsn = SEGMENT_HEADER_BYTES, header.first_lsn
+    while at < limit:
+        for frame in frames.in_order(buffer, at, limit, header.salt, lsn):
+            yield frame
+            at, lsn = frame.end, frame.next_lsn
+        hole = hole_at(buffer, header, at, limit, lsn)
+        if hole is None:
+            break
+        yield hole
+        if hole.next_lsn is None:
+            return
+        at, lsn = hole.end, hole.next_lsn
+    if end is not None and at < end:
+        yield Hole(at, end, lsn, None, _too_short(at, end))
+
+
+def walk_to_hole(
+    buffer: Buffer, header: SegmentHeader, end: int | None = None, leaves_bodies: bool = False
+) -> Iterator[Frame | Ending]:
+    """Yield the good frames up to the first hole, as a server reads them, then one `Ending`.
+
     :param leaves_bodies: see `frames.decode`.
     """
     last: Frame | None = None
@@ -65,9 +103,36 @@ def walk(
         elif header.flags & MADE_BY_TOOL:
             problem = problem or NO_SEAL
     elif not problem and at != end:
-        problem = f"the segment ends here, {end - at} bytes short"
+        problem = _too_short(at, end)
     witness = proven_lsn(buffer, header, at, limit, lsn) if problem else 0
     yield Ending(at, lsn, problem, witness)
+
+
+def _too_short(at: int, end: int) -> str:
+    return f"the segment ends here, {end - at} bytes short"
+
+
+def hole_at(buffer: Buffer, header: SegmentHeader, at: int, limit: int, lsn: int) -> Hole | None:
+    """None if the data end at ``at``.  Every segment has a first frame, so they do not end before
+    it.
+    """
+    if not continues(buffer, at, limit):
+        is_begun = at != SEGMENT_HEADER_BYTES or lsn != header.first_lsn
+        return None if is_begun else Hole(at, limit, lsn, None, NO_FRAME)
+    found = frames.decode(buffer, at, limit, header.salt)
+    why = no_frame(found, lsn)
+    if isinstance(found, Frame):
+        if found.base_lsn > lsn:
+            return Hole(at, at, lsn, found.base_lsn, why)
+        return Hole(at, found.end, lsn, lsn, why)
+    standing = frames.decode_header(buffer, at, limit, header.salt)
+    if isinstance(standing, Frame) and standing.base_lsn == lsn and standing.end <= limit:
+        return Hole(at, standing.end, lsn, standing.next_lsn, why, standing)
+    later = resynchronise(buffer, at + 8, limit, header.salt, above_lsn=lsn - 1)
+    following = next(later, None)
+    if following is None:
+        return Hole(at, content_end(buffer[:limit], at), lsn, None, why)
+    return Hole(at, following.offset, lsn, following.base_lsn, why)
 
 
 def is_sealed(buffer: Buffer, header: SegmentHeader, last: Frame) -> bool:

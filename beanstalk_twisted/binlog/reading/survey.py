@@ -9,23 +9,14 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.errors import BinlogError, Damaged, Incompatible
 from beanstalk_twisted.binlog.files import TO_END, Files
-from beanstalk_twisted.binlog.reading.segment import Ending, file_content_end, is_trailer, walk
-from beanstalk_twisted.binlog.records.others import (
-    AUX,
-    JOB_ID,
-    JOB_KINDS,
-    CleanStop,
-    NotUnderstood,
-    Pause,
-    RememberedKey,
-    Seal,
-    Start,
-    Trim,
-    TubeDef,
-    TubePolicy,
-    UnknownRecord,
-    decode_record,
+from beanstalk_twisted.binlog.reading.segment import (
+    Ending,
+    file_content_end,
+    is_trailer,
+    walk_to_hole,
 )
+from beanstalk_twisted.binlog.reading.survival import LogState
+from beanstalk_twisted.binlog.records.others import NotUnderstood, UnknownRecord
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
@@ -45,101 +36,6 @@ PROGRESS_FRAMES: Final = 4096
 
 NamedHeader = tuple[str, SegmentHeader | HeaderProblem]
 """A file's name, and what it begins with."""
-
-_KINDS_OF_JOBS: Final = bytes(sorted(JOB_KINDS))
-
-
-class FoundKey(NamedTuple):
-    record: RememberedKey
-    segment: int
-    lsn: int
-
-
-class SmallState:
-    """All that a log says besides its jobs; the newest record of a thing holds.
-
-    :ivar next_job_id: every lower id has been given out.
-    :ivar next_tube_id: every lower tube id has been given out.
-    :ivar time_ns: newest time in the log, 0 in a new one.
-    :ivar trim_seq: segments below are dead.
-    :ivar is_clean: the last server ended in order.
-    :ivar keys: remembered keys, by tube id and key.
-    """
-
-    def __init__(self) -> None:
-        self.next_job_id = 1
-        self.next_tube_id = 1
-        self.time_ns = 0
-        self.trim_seq = 0
-        self.is_clean = True
-        self._seq = 0
-        self.tubes: dict[int, bytes] = {}
-        self.pauses: dict[int, Pause] = {}
-        self.policies: dict[int, TubePolicy] = {}
-        self.keys: dict[tuple[int, bytes], FoundKey] = {}
-        self.records = 0
-
-    def absorb(self, newer: "SmallState") -> None:
-        """Take in what the next segment says."""
-        self.next_job_id = max(self.next_job_id, newer.next_job_id)
-        self.next_tube_id = max(self.next_tube_id, newer.next_tube_id)
-        self.time_ns = max(self.time_ns, newer.time_ns)
-        self.trim_seq = max(self.trim_seq, newer.trim_seq)
-        self.is_clean = newer.is_clean and newer.records > 0
-        self.tubes.update(newer.tubes)
-        self.pauses.update(newer.pauses)
-        self.policies.update(newer.policies)
-        self.keys.update(newer.keys)
-        self.records += newer.records
-
-    def note_header(self, header: SegmentHeader) -> None:
-        """Take in what a segment's header says."""
-        self._seq = header.seq
-        self.next_job_id = max(self.next_job_id, header.next_job_id)
-        self.trim_seq = max(self.trim_seq, header.trim_seq)
-
-    def note_frame(self, buffer: Buffer, frame: Frame) -> None:
-        """:raise NotUnderstood: it holds what this version does not know."""
-        self.time_ns = max(self.time_ns, frame.time_ns)
-        self.records += frame.n_rec
-        job_ids = frames.ids_if_all(buffer, frame, _KINDS_OF_JOBS)
-        kinds: list[tuple[int, int]] = []
-        if not job_ids:
-            kinds = list(frames.kinds_and_ids(buffer, frame))
-            job_ids = [job_id for kind, job_id in kinds if kind in JOB_KINDS]
-        if job_ids:
-            self.is_clean = False
-            self.next_job_id = max(self.next_job_id, max(job_ids) + 1)
-        if len(job_ids) < len(kinds):
-            # The last record says how it ends.
-            for at, (kind, _) in enumerate(kinds):
-                if kind in JOB_KINDS:
-                    self.is_clean = False
-                else:
-                    self._note_other(buffer, frame, at)
-
-    def _note_other(self, buffer: Buffer, frame: Frame, at: int) -> None:
-        raw, data = frames.whole_record(buffer, frame, at)
-        record = decode_record(raw, data)
-        self.is_clean = isinstance(record, CleanStop) or (
-            self.is_clean and isinstance(record, Seal)
-        )
-        match record:
-            case TubeDef():
-                self.tubes[record.tube_id] = record.name
-                self.next_tube_id = max(self.next_tube_id, record.tube_id + 1)
-            case Pause():
-                self.pauses[record.tube_id] = record
-            case TubePolicy():
-                self.policies[record.tube_id] = record
-            case RememberedKey():
-                lsn = frame.base_lsn + at
-                self.keys[record.tube_id, record.key] = FoundKey(record, self._seq, lsn)
-            case Trim():
-                self.trim_seq = max(self.trim_seq, record.seq)
-            case Start():
-                self.next_job_id = max(self.next_job_id, raw[JOB_ID])
-                self.next_tube_id = max(self.next_tube_id, raw[AUX])
 
 
 class Segment(NamedTuple):
@@ -225,8 +121,8 @@ class Survey:
         self.segments: list[Segment] = []
         self.problems: list[Problem] = []
         self.dead: list[str] = []
-        self.small = SmallState()
-        self._smalls: dict[int, SmallState] = {}
+        self.small = LogState()
+        self._smalls: dict[int, LogState] = {}
         self._progress = progress
         self._read_done = 0
         self._store_uuid: bytes | None = None
@@ -309,7 +205,7 @@ class Survey:
         trim_seq = max((small.trim_seq for small in self._smalls.values()), default=0)
         for seq, small in self._smalls.items():
             if seq >= trim_seq:
-                self.small.absorb(small)
+                self.small.update(small)
         self._find_gaps(set(claimed))
         self.dead += [name for seq, name in numbered.items() if seq < self.small.trim_seq]
 
@@ -347,14 +243,14 @@ class Survey:
             # Finished: all its frames were re-homed.
             end = SEGMENT_HEADER_BYTES
         offsets = array("Q")
-        small = self._smalls[header.seq] = SmallState()
+        small = self._smalls[header.seq] = LogState()
         small.note_header(header)
         leaves_bodies = self._leaves_bodies and successor is not None
-        for found in walk(buffer, header, end, leaves_bodies):
+        for found in walk_to_hole(buffer, header, end, leaves_bodies):
             if isinstance(found, Ending):
                 break
             try:
-                small.note_frame(buffer, found)
+                small.note_frame(buffer, found, header.seq)
             except NotUnderstood as problem:
                 what = f"{name}: offset {found.offset}, LSN {found.base_lsn}: {problem}"
                 is_newer = isinstance(problem, UnknownRecord)

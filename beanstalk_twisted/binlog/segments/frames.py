@@ -219,6 +219,14 @@ def has_sound_heap(buffer: Buffer, frame: Frame) -> bool:
     return zlib.crc32(heap(buffer, frame)) == expected
 
 
+def has_data(buffer: Buffer, frame: Frame, raw: Raw) -> bool:
+    """Return True if a record's data lie in its frame and have the checksum that it names."""
+    try:
+        return zlib.crc32(data_of(buffer, frame, raw)) == raw[DATA_CRC]
+    except NotUnderstood:
+        return False
+
+
 def has_sound_data(raw: Raw, data: bytes) -> bool:
     """Whether the checksum of a record's data holds; where there are none, none is looked at."""
     return not data or zlib.crc32(data) == raw[DATA_CRC]
@@ -312,6 +320,8 @@ def _impossible(frame_len: int, n_rec: int, rec_size: int, heap_len: int, codec:
 
 
 def raw_records(buffer: Buffer, frame: Frame) -> Iterator[Raw]:
+    if frame.rec_size == RECORD_BYTES:
+        return RECORD.iter_unpack(memoryview(buffer)[frame.records_at : frame.heap_at])
     return (raw_record(buffer, frame, index) for index in range(frame.n_rec))
 
 

@@ -1,1 +1,1 @@
-"""The replicated stream: messages, door, NATS JetStream; without Twisted, for server and tools."""
+"""The replicated stream: its interface, messages, NATS JetStream; without Twisted, as for tools."""

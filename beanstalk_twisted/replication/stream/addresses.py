@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
-from beanstalk_twisted.replication.stream.door import Address, Refused, Server, Stream
+from beanstalk_twisted.replication.stream.interface import Address, Refused, Server, Stream
 
 SCHEMES: Final = ("nats", "tls")
 

@@ -17,7 +17,7 @@ from nats import errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from beanstalk_twisted.replication.stream.door import Address, Refused, Unreachable
+from beanstalk_twisted.replication.stream.interface import Address, Refused, Unreachable
 from beanstalk_twisted.replication.stream.settings import too_small
 
 R = TypeVar("R")

@@ -19,7 +19,7 @@ from beanstalk_twisted.replication.stream.connection import (
     Connection,
     raise_if_cancelled,
 )
-from beanstalk_twisted.replication.stream.door import (
+from beanstalk_twisted.replication.stream.interface import (
     MAX_MESSAGE_BYTES,
     Message,
     Refused,

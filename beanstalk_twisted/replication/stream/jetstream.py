@@ -1,4 +1,4 @@
-"""The door to a stream of NATS JetStream, and how its servers sync."""
+"""The stream in NATS JetStream, and how its servers sync."""
 
 import asyncio
 import base64
@@ -21,7 +21,8 @@ from beanstalk_twisted.replication.stream.connection import (
     refuse_if_denied,
     told_subject,
 )
-from beanstalk_twisted.replication.stream.door import (
+from beanstalk_twisted.replication.stream.following import JetStreamFollowing, read_some
+from beanstalk_twisted.replication.stream.interface import (
     EXPIRE_S,
     MAX_MESSAGE_BYTES,
     Address,
@@ -35,7 +36,6 @@ from beanstalk_twisted.replication.stream.door import (
     Unreachable,
     WrongPosition,
 )
-from beanstalk_twisted.replication.stream.following import JetStreamFollowing, read_some
 
 R = TypeVar("R")
 

@@ -13,7 +13,7 @@ from beanstalk_twisted.binlog.segments.format import (
     SegmentHeader,
     decode_segment_header,
 )
-from beanstalk_twisted.replication.stream.door import MAX_MESSAGE_BYTES
+from beanstalk_twisted.replication.stream.interface import MAX_MESSAGE_BYTES
 
 MAGIC: Final = b"BTR1"
 """Ends with the version of these messages; a change raises it."""
@@ -350,7 +350,7 @@ class Gaps:
 
     def told_of(self, last_lsn: int, known_lsn: int) -> None:
         """A note, or a write that does not go on.  Of records that have come it tells nothing: an
-        active server sends some again (`Appender`).
+        active server sends some again (`Publisher`).
 
         :param last_lsn: records up to here were written.
         :param known_lsn: records up to here have come.
@@ -370,7 +370,7 @@ class Assembler:
     """Puts the parts of writes together.
 
     Between the parts of a write there may be others, which are not in place: stale ones, and some
-    that their server sends again when the part before them is in (`Appender`).  Parts are dropped
+    that their server sends again when the part before them is in (`Publisher`).  Parts are dropped
     when a write begins at the same place, or a term: who has sent them did not come to the end.
 
     :ivar term: the newest that has begun.

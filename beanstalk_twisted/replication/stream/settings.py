@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from beanstalk_twisted.replication.stream.door import MAX_MESSAGE_BYTES, Copies, Refused
+from beanstalk_twisted.replication.stream.interface import MAX_MESSAGE_BYTES, Copies, Refused
 
 REPLICAS: Final = 3
 """Copies of the stream: one server may be gone, and two are still a quorum."""

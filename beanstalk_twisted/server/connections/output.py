@@ -84,13 +84,15 @@ class Output:
         else:
             try:
                 if len(pieces) == 1:
+                    size = len(pieces[0])
                     sent = self._send(pieces[0])
                 else:
+                    size = total_bytes(pieces)
                     sent = self._send_all(pieces[:MAX_PIECES])
             except OSError:
                 # It takes nothing now, or it is broken, which Twisted will find.
                 sent = 0
-            if sent != total_bytes(pieces):
+            if sent != size:
                 self._wait(pieces, sent)
 
     def close(self) -> None:

@@ -1,7 +1,6 @@
 """The wire, on Twisted: one `BeanstalkProtocol` for each connection, whatever it speaks."""
 
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from twisted.internet.interfaces import IHalfCloseableProtocol, ITCPTransport
 from twisted.internet.protocol import Factory, connectionDone
@@ -21,6 +20,7 @@ from beanstalk_twisted.server.reply_queue import ReplyQueue
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES
 from beanstalk_twisted.wire.dialects import MODERN, Dialect
 from beanstalk_twisted.wire.grammar import CRLF
+from beanstalk_twisted.wire.replies import Reply
 
 MAX_BUFFERED_BYTES: Final = 64 << 10
 """Unparsed input above which the socket is not read: one read of Twisted's."""
@@ -29,8 +29,6 @@ MAX_HELD_BYTES: Final = 1 << 20
 """Bytes of held replies above which no further command is parsed: a pipeline of tens of thousands
 of puts for one group commit.
 """
-
-Line = TypeVar("Line", bytes, IncomingLine)
 
 
 @implementer(IHalfCloseableProtocol)
@@ -162,11 +160,11 @@ class BeanstalkProtocol(LineReceiver):
 
     def lineReceived(self, line: bytes) -> None:
         """Begin what the executor leaves."""
-        self._begin(self._executor.begin_body, line)
+        self._begin(line, None)
 
-    def _begin(self, begin: Callable[[Line, int], Incoming], line: Line) -> None:
+    def _begin(self, line: bytes, refusal: Reply | None) -> None:
         try:
-            self._incoming = begin(line, self._context.now_ns())
+            self._incoming = self._executor.begin(line, self._context.now_ns(), refusal)
         except BaseException:
             self._answer_failure()
             if not self._is_leaving:
@@ -203,7 +201,7 @@ class BeanstalkProtocol(LineReceiver):
                 self._incoming = None
                 self.setLineMode(rest)
                 if isinstance(incoming, IncomingLine) and incoming.has_jobs:
-                    self._begin(self._executor.begin_jobs, incoming)
+                    self._begin(incoming.whole, incoming.refusal)
                 else:
                     self._executor.finish(incoming, self._context.now_ns())
                 if self._executor.is_over:

@@ -1,7 +1,5 @@
 """The subcommands of ``beanstalk``, and how a call of it ends."""
 
-import os
-import sys
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
@@ -9,15 +7,16 @@ import click
 
 from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.client.errors import ClientError, ErrorReply, Unauthorized
+from beanstalk_twisted.programs import INTERRUPTS
 from beanstalk_twisted.version import VERSION
 from beanstalk_twisted.wire import rights
 from beanstalk_twisted.wire.extensions import BY_OPERATION
 from beanstalk_twisted.wire.stats import Lacking
-from binlog_tools.console.interrupts import INTERRUPTS
-from binlog_tools.console.output import LateGroup, Parsed, forgive_stderr
-from binlog_tools.console.wording import reason
+from binlog_tools.console.errors import fail
+from binlog_tools.console.groups import CONTEXT, LateGroup, Parsed
+from binlog_tools.console.wording import place_of, text_of, why
 from binlog_tools.queue.asking import Missing, Unable
-from binlog_tools.queue.cli.exits import MISSING, PROGRAM, REFUSED, fail
+from binlog_tools.queue.cli.exits import MISSING, NO_SERVER, PROGRAM, REFUSED, WORDS
 from binlog_tools.queue.moving import Broken
 
 COMMANDS: Final[Mapping[str, str]] = {
@@ -40,6 +39,8 @@ PYTHON_NAMES: Final[Mapping[str, str]] = {"list": "list_jobs", "forget-key": "fo
 
 
 class Commands(LateGroup):
+    program = PROGRAM
+    words = WORDS
     places: ClassVar = {
         name: (
             module if module.startswith("binlog_tools.") else f"{HERE}.{module}",
@@ -59,30 +60,31 @@ class Commands(LateGroup):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except Unauthorized as problem:
-            fail(REFUSED, f"{problem}{_how_to_ask(problem)}")
-        except (ErrorReply, Broken, Unable) as problem:
+        except ErrorReply as problem:
+            hint = "; ".join(getattr(problem, "__notes__", ())) or _how_to_ask(problem)
+            fail(REFUSED, str(problem), hint=hint, code=text_of(problem.word))
+        except (Broken, Unable) as problem:
             fail(REFUSED, str(problem))
         except Missing as problem:
-            fail(MISSING, str(problem))
+            what, _, instead = str(problem).partition("; ")
+            fail(MISSING, what, hint=instead)
         except (ClientError, OSError) as problem:
-            fail(REFUSED, reason(problem))
+            code = NO_SERVER if isinstance(problem, ClientError) else None
+            fail(REFUSED, why(problem), place_of(problem), code=code)
         except Lacking as problem:
-            fail(REFUSED, f"this is no server of this protocol ({problem})")
+            fail(REFUSED, f"this is no server of this protocol ({problem})", code=NO_SERVER)
 
 
-def _how_to_ask(problem: Unauthorized) -> str:
+def _how_to_ask(problem: ErrorReply) -> str | None:
     """Say how to find out who has a right to what was refused."""
-    if problem.command == "auth":
-        return ""
+    if not isinstance(problem, Unauthorized) or problem.command == "auth":
+        return None
     needs = BY_OPERATION[problem.command].needs.of
     tube = "" if needs in (rights.SOME, rights.EVERY) else f" {problem.tube or 'TUBE'}"
-    return f"; ask: beanstalk access check FILE --as NAME {problem.command}{tube}"
+    return f"ask: beanstalk access check FILE --as NAME {problem.command}{tube}"
 
 
-@click.group(
-    cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
-)
+@click.group(PROGRAM, cls=Commands, context_settings=CONTEXT)
 @click.version_option(VERSION, prog_name=PROGRAM)
 @click.option(
     "-s", "--server", "address", type=Parsed("server", Address.parse), metavar="SERVER",
@@ -107,15 +109,4 @@ def cli(address: Address | None, token_file: str | None) -> None:
     """
 
 
-def called() -> int:
-    forgive_stderr()
-    code = cli.exit_code(PROGRAM)
-    INTERRUPTS.end_at_once()
-    try:
-        sys.stdout.flush()  # Now, where a failure can be told.
-    except OSError as problem:
-        # Else the interpreter tries it once more, and complains in its own words.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not code:
-            fail(REFUSED, f"stdout: {problem.strerror}")
-    return code
+main = cli.run

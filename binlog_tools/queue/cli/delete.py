@@ -12,6 +12,7 @@ from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.client.commands.specs import Job
 from beanstalk_twisted.client.stats import ListedJob
 from beanstalk_twisted.client.sync import Client
+from binlog_tools.console.errors import fail, warn
 from binlog_tools.console.output import Output, columns
 from binlog_tools.console.wording import reason, told
 from binlog_tools.queue.asking import (
@@ -34,8 +35,6 @@ from binlog_tools.queue.cli.exits import (
     USAGE,
     DeferredSignal,
     end_if_told,
-    fail,
-    warn,
 )
 from binlog_tools.queue.cli.jobs import each
 from binlog_tools.queue.cli.tubes import numbers
@@ -269,6 +268,8 @@ def flush(
         instead = f"`beanstalk delete --all --tube {tube.decode()}{named}` deletes job by job"
         need(queue, "flush-tube", instead)
         counts = _counts(queue, tube, chosen)
+        if not any(counts.values()) and (hint := options.similar_tube(queue, tube)):
+            warn(f"there is no tube {tube.decode()}", hint=hint)
         total = sum(counts.values())
         if total and not yes:
             ask(told_counts(counts, tube))

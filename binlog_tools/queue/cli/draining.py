@@ -12,11 +12,13 @@ from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.client.stats import ReplicationStats, ServerStats
 from beanstalk_twisted.client.sync import Client
-from binlog_tools.console.output import Output, Parsed
+from binlog_tools.console.errors import fail
+from binlog_tools.console.groups import Parsed
+from binlog_tools.console.output import Output
 from binlog_tools.console.wording import told
 from binlog_tools.queue.asking import need
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.cli.exits import REFUSED, fail
+from binlog_tools.queue.cli.exits import REFUSED
 
 RETRY_S: Final = 0.05
 """From one look to the next: people are told of tenths of a second."""

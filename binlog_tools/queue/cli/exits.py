@@ -3,9 +3,10 @@
 import signal
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
-from binlog_tools.console.output import aside
+from beanstalk_twisted.programs import INTERRUPTED
+from binlog_tools.console.errors import warn
 
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """A terminal's Ctrl-C, a polite kill, and a terminal that is closed."""
@@ -73,13 +74,14 @@ TIMED_OUT: Final = 124
 """The job that was waited for is still there; as of timeout(1)."""
 
 
-def warn(message: str) -> None:
-    aside(f"{PROGRAM}: {message}")
+WORDS: Final = {
+    NOTHING: "NOTHING", USAGE: "USAGE", BURIED: "BURIED", REFUSED: "REFUSED", MISSING: "MISSING",
+    TIMED_OUT: "TIMED_OUT", INTERRUPTED: "INTERRUPTED",
+}  # fmt: skip
+"""The ``code`` of errors in JSON; where the server has refused, it is the server's reply."""
 
-
-def fail(code: int, message: str) -> NoReturn:
-    warn(message)
-    raise SystemExit(code)
+NO_SERVER: Final = "NO_SERVER"
+"""The ``code`` where there is no server, or the connection was lost."""
 
 
 def end_if_told(stop: DeferredSignal, done: str) -> None:

@@ -11,11 +11,12 @@ from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.client.stats import JobStats
 from beanstalk_twisted.client.sync import Client
-from binlog_tools.console.output import Output, aside
+from binlog_tools.console.errors import aside, fail, refused, warn
+from binlog_tools.console.output import Output
 from binlog_tools.console.wording import text_of, told
 from binlog_tools.queue.asking import STATES, bury_free, group_awaited, need, peek_first
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.cli.exits import NOTHING, REFUSED, DeferredSignal, end_if_told, fail, warn
+from binlog_tools.queue.cli.exits import NOTHING, REFUSED, DeferredSignal, end_if_told
 from binlog_tools.queue.cli.tubes import numbers
 from binlog_tools.queue.moving import BatchMover, DirectMover, Moved, Mover, can_batch
 
@@ -53,7 +54,8 @@ def peek(
             need(queue, "peek-reserved", "`beanstalk list` needs list-jobs")
         found = peek_first(queue, state) if job is None else queue.peek(job)
         if found is None:
-            fail(NOTHING, f"{tube.decode()} has no {state} job")
+            hint = None if state == RESERVED else options.similar_tube(queue, tube)
+            fail(NOTHING, f"{tube.decode()} has no {state} job", hint=hint)
         facts = numbers(queue.stats_job(found.id)) if is_json else {}
         facts.pop("id", None)
         options.show_job(found, is_json, raw, **facts)
@@ -64,19 +66,19 @@ def each(jobs: Sequence[int], do: Callable[[int], object], done: str, is_json: b
 
     :param done: what they are then; in JSON the key that says whether a job is.
     """
-    refused = 0
+    left = 0
     for job in jobs:
         document: dict[str, object] = {"id": job, done: True}
         try:
             do(job)
         except errors.ErrorReply as problem:
-            refused += 1
-            warn(str(problem))
+            left += 1
+            refused(str(problem), REFUSED, problem.word)
             document |= {done: False, "reply": text_of(problem.word)}
         if is_json:
             Output(True).document(document)
-    if refused:
-        fail(REFUSED, f"{told(len(jobs) - refused, 'job')} {done}, {refused} not")
+    if left:
+        fail(REFUSED, f"{told(len(jobs) - left, 'job')} {done}, {left} not")
 
 
 @click.command("bury")

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeVar
 
 import click
@@ -11,8 +11,12 @@ from click.core import ParameterSource
 
 from beanstalk_twisted.client.addresses import FORMS, Address, token_of
 from beanstalk_twisted.client.commands.specs import Job
+from beanstalk_twisted.client.errors import ClientError, NotFound
 from beanstalk_twisted.client.sync import TIMEOUT_S, Client
-from binlog_tools.console.output import Output, Parsed
+from binlog_tools.console.errors import REPORTS
+from binlog_tools.console.groups import Parsed, did_you_mean
+from binlog_tools.console.groups import as_json as as_json
+from binlog_tools.console.output import Output
 from binlog_tools.console.wording import body_fields, told
 from binlog_tools.queue.asking import STATES, tube_name
 
@@ -59,6 +63,7 @@ class _ServerOption(click.Option):
         address = super().process_value(ctx, value)
         if not isinstance(address, Address):
             return address
+        REPORTS.where = str(address)
         return address.showing(lambda: _token(ctx))
 
 
@@ -94,8 +99,6 @@ def server(function: F) -> F:
     """``--server`` and ``--token-file``; both may stand before the subcommand instead."""
     return _server(_token_file(function))
 
-
-as_json: Final = click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 
 may_be_empty: Final = click.option(
     "--empty", "may_be_empty", is_flag=True, help="An empty input is an empty job."
@@ -172,9 +175,27 @@ def given(*names: str) -> str:
 
 @contextmanager
 def connected(address: Address, timeout_s: float = TIMEOUT_S) -> Iterator[Client]:
-    """Connect, once: what relies on a reservation must not go on without it."""
+    """Connect, once: what relies on a reservation must not go on without it.  A refusal of a tube
+    that is not there names one that is spelled like it.
+    """
     with Client(address, timeout_s=timeout_s, reconnects=False) as queue:
-        yield queue
+        try:
+            yield queue
+        except NotFound as problem:
+            tube = problem.tube if problem.job_id is None else None
+            if tube is not None and (hint := similar_tube(queue, tube.encode())):
+                problem.add_note(hint)
+            raise
+
+
+def similar_tube(queue: Client, tube: bytes) -> str | None:
+    """Ask which tubes there are, and name the one that is spelled most like one that is not."""
+    with suppress(ClientError):  # We may have no right to see them.
+        queue.use("default")  # The one in use is there as long as it is.
+        names = queue.list_tubes()
+        if tube.decode() not in names:
+            return did_you_mean(tube.decode(), names)
+    return None
 
 
 def show(is_json: bool, document: Mapping[str, object], line: str) -> None:

@@ -20,21 +20,15 @@ from beanstalk_twisted.client.commands.tags import Tags
 from beanstalk_twisted.client.sync import Client, Pipeline
 from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS
 from beanstalk_twisted.wire.tags import MAX_BATCH_BYTES as MAX_KEYED_BYTES
-from binlog_tools.console.output import Output, Parsed
+from binlog_tools.console.errors import fail, refused, warn
+from binlog_tools.console.groups import Parsed
+from binlog_tools.console.output import Output
 from binlog_tools.console.wording import reason, told
 from binlog_tools.logs.quantities import NS, parse_duration, parse_time
 from binlog_tools.queue.asking import MAX_BATCH_BYTES, STATES, Policy, need
 from binlog_tools.queue.asking import policy as policy_of
 from binlog_tools.queue.cli import options, put_tags
-from binlog_tools.queue.cli.exits import (
-    ENDING,
-    NOTHING,
-    REFUSED,
-    DeferredSignal,
-    end_if_told,
-    fail,
-    warn,
-)
+from binlog_tools.queue.cli.exits import ENDING, NOTHING, REFUSED, DeferredSignal, end_if_told
 from binlog_tools.queue.moving import count_of
 
 READ_BYTES: Final = 1 << 16
@@ -242,7 +236,8 @@ class Putter:
             which = f"lines {first} to {self._answered_lines} of the input"
         size = f" of {sum(sizes):,} bytes" if is_big else ""
         were = "were" if len(sizes) > 1 else "was"
-        warn(f"{which}{size} {were} not put: the server says {problem.word.decode()}")
+        why = f"{which}{size} {were} not put: the server says {problem.word.decode()}"
+        refused(why, REFUSED, problem.word)
 
 
 @click.command("put")

@@ -15,6 +15,7 @@ from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.client.commands.specs import Job
 from beanstalk_twisted.client.stats import JobStats
 from beanstalk_twisted.client.sync import Client
+from binlog_tools.console.errors import fail, warn
 from binlog_tools.console.wording import reason
 from binlog_tools.queue import asking
 from binlog_tools.queue.cli import options
@@ -26,9 +27,7 @@ from binlog_tools.queue.cli.exits import (
     SIGNALLED,
     TIMED_OUT,
     DeferredSignal,
-    fail,
     signal_name,
-    warn,
 )
 
 TOUCH: Final = 0.5

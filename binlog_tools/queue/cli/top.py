@@ -12,6 +12,7 @@ import click
 from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.client.stats import ServerStats
 from beanstalk_twisted.printable import escape
+from beanstalk_twisted.programs import INTERRUPTS
 from binlog_tools.console.output import Output
 from binlog_tools.console.wording import BARS, told
 from binlog_tools.queue.cli import options
@@ -93,7 +94,7 @@ def top(
                 _sleep,
             )  # fmt: skip
     except KeyboardInterrupt:
-        return
+        INTERRUPTS.have_come = False  # It is how one ends it.
 
 
 def _watch_live(address: Address, interval: float, count: int | None, view: View) -> None:

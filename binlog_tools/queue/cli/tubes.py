@@ -14,11 +14,13 @@ from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.client.commands.tags import hashed_key
 from beanstalk_twisted.client.stats import ConnectionStats, ListedJob, Stats
 from beanstalk_twisted.client.sync import Client
-from binlog_tools.console.output import TABLE_ROWS, Column, Output, Parsed, columns
+from binlog_tools.console.errors import fail, warn
+from binlog_tools.console.groups import Parsed
+from binlog_tools.console.output import TABLE_ROWS, Column, Output, columns
 from binlog_tools.queue.asking import STATES, Policy, all_tubes, group_awaited, need, pages
 from binlog_tools.queue.asking import policy as policy_of
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.cli.exits import NOTHING, REFUSED, fail, warn
+from binlog_tools.queue.cli.exits import NOTHING, REFUSED
 
 TITLES = columns(
     "~tube", "#ready", "#reserved", "#delayed", "#buried", "#urgent", "#put", "#deleted",

@@ -13,15 +13,12 @@ from threading import Event, Thread
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import click
 from pyspark.sql import SparkSession
 
-from binlog_tools.console.output import Output, aside, progress
+from binlog_tools.console.errors import aside
+from binlog_tools.console.output import Output, progress
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.session import active, session, wants_stacks
-
-UI: Final = "binlog_tools.spark.ui"
-"""Where a click context has what ``--ui`` says."""
 
 LOOK_SECONDS: Final = 0.25
 """How often the bar asks Spark how far it is."""
@@ -35,19 +32,13 @@ CONNECT_S: Final = 10.0
 Report = Callable[[int, int], None]
 
 
-def remote_of(master: str | None) -> str | None:
-    """The Connect server that `started` would go to; None: none."""
-    return master if master and master.startswith("sc://") else os.environ.get("SPARK_REMOTE")
-
-
-def started(name: str, master: str | None) -> SparkSession:
+def started(name: str, master: str | None, has_ui: bool = False) -> SparkSession:
     """The session of a command.
 
     :param master: as ``local[4]``, or ``sc://HOST`` for a Connect server; None: what
         ``spark-submit`` or ``SPARK_REMOTE`` says, or all processors of this machine.
     """
-    remote = remote_of(master)
-    has_ui = bool(click.get_current_context().meta.get(UI))
+    remote = master if master and master.startswith("sc://") else os.environ.get("SPARK_REMOTE")
     if remote:
         _refuse_deaf(remote)
         return session(name, {"spark.remote": remote})

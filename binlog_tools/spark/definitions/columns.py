@@ -5,34 +5,37 @@ numbers of 2**63 and above are an error.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import pyarrow as pa
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Column(NamedTuple):
-    """One column.
-
-    :ivar ddl: the type as Spark's SQL names it; one of `ARROW_TYPES`.
-    :ivar meaning: with its unit, for docs/spark.md.
-    """
+    """A column: its type as Spark's SQL names it, and its meaning and unit for docs/spark.md."""
 
     name: str
     ddl: str
     meaning: str
 
 
-ARROW_TYPES: Final = {
-    "bigint": pa.int64(),
-    "binary": pa.binary(),
-    "boolean": pa.bool_(),
-    "date": pa.date32(),
-    "int": pa.int32(),
-    "string": pa.string(),
-    "timestamp": pa.timestamp("us", "UTC"),
-    "map<string,bigint>": pa.map_(pa.string(), pa.int64()),
-}
-"""Spark's types and the only Arrow types that it takes for them."""
+ARROW_NAMES: Final = {
+    "bigint": "int64", "binary": "binary", "boolean": "bool_", "date": "date32", "int": "int32",
+    "string": "string",
+}  # fmt: skip
+"""Spark's simple types, and what pyarrow calls the only types that Spark takes for them."""
+
+
+@cache
+def arrow_type(ddl: str) -> Any:
+    """Return the Arrow type of one of Spark's types.  Plans import no pyarrow."""
+    import pyarrow as pa
+
+    if ddl == "timestamp":
+        return pa.timestamp("us", "UTC")
+    return getattr(pa, ARROW_NAMES[ddl])()
+
 
 COLUMNS: Final = (
     Column("server", "string", "the store's UUID, 32 hex digits, or the name given by `servers`"),
@@ -113,15 +116,17 @@ def ddl(names: Iterable[str], known: Mapping[str, Column] = BY_NAME) -> str:
     return ", ".join(f"`{name}` {known[name].ddl}" for name in names)
 
 
-def arrow_schema(names: Iterable[str], known: Mapping[str, Column] = BY_NAME) -> pa.Schema:
-    """The schema of these columns, as Arrow batches must have it: Spark compares names, order,
-    types.
-    """
-    return pa.schema([(name, ARROW_TYPES[known[name].ddl]) for name in names])
+def arrow_schema(names: Iterable[str], known: Mapping[str, Column] = BY_NAME) -> "pa.Schema":
+    """The schema of these columns as Spark wants it: it compares names, order and types."""
+    import pyarrow as pa
+
+    return pa.schema([(name, arrow_type(known[name].ddl)) for name in names])
 
 
-def commented(names: Iterable[str], known: Mapping[str, Column] = BY_NAME) -> pa.Schema:
+def commented(names: Iterable[str], known: Mapping[str, Column] = BY_NAME) -> "pa.Schema":
     """The schema of these columns with their meanings as comments, for stored tables."""
+    import pyarrow as pa
+
     return pa.schema(
         field.with_metadata({"comment": known[field.name].meaning})
         for field in arrow_schema(names, known)

@@ -1,6 +1,4 @@
-"""A stream: logs as they grow, each record once.
-
-`positions` is what a checkpoint keeps.  For each batch the segments are listed again (`stores`,
-`logs`), and the position is found in them (`locating`).  `streaming` is what Spark calls, with the
-options of `startings`.  Imports `files`, `reading` and `segments`.
+"""A stream: logs as they grow, each record once.  `positions` is what a checkpoint keeps; for each
+batch `streaming`, which Spark calls, looks for the segments again and finds the position in them
+(`logs`).  Imports `files`, `reading` and `segments`.
 """

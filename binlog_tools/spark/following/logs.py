@@ -1,177 +1,290 @@
-"""One store as it was when its segments were listed: what is where, and how far it is durable.
+"""One store as it was when its segments were looked for, and places in it by LSN.
 
-A frame may be read when the watermark of another one says that it is durable.  What is above the
-watermark may be withdrawn when the server starts after a crash, and its LSNs given to other bytes.
+A segment may begin below the end of the one before: with the frames that were not known durable
+when the server crashed.  Their LSNs are the same, so a stream knows each record by its LSN alone.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-import numpy as np
+from beanstalk_twisted.binlog.reading.segment import Hole
+from beanstalk_twisted.binlog.segments.format import REHOMED, SEGMENT_HEADER_BYTES
+from binlog_tools.spark.definitions.errors import SourceError
+from binlog_tools.spark.files import open_file
+from binlog_tools.spark.following.positions import NOT_BEHIND, Lag, Position
+from binlog_tools.spark.reading.increments import SEQ_BITS, header_mark
+from binlog_tools.spark.reading.measuring import Segment
+from binlog_tools.spark.reading.planning import Share
+from binlog_tools.spark.segments.wanted import Place, Span, Stretch
 
-from beanstalk_twisted.binlog.records.others import CleanStop
-from beanstalk_twisted.binlog.segments import frames
-from beanstalk_twisted.binlog.segments.format import SEGMENT_HEADER_BYTES, SegmentHeader
-from beanstalk_twisted.binlog.segments.frames import Frame
-from beanstalk_twisted.binlog.segments.seals import read_seal
-from binlog_tools.logs.reading import Hole
-from binlog_tools.spark.files.opening import LogFile, open_file
-from binlog_tools.spark.following.positions import Position
-from binlog_tools.spark.following.stores import Segments
-from binlog_tools.spark.segments.durable import durable_frames
-from binlog_tools.spark.segments.framing import Run, Stretch, runs
+if TYPE_CHECKING:
+    from binlog_tools.spark.segments.framing import Run
 
 WINDOW_BYTES: Final = 1 << 20
 """What is looked at once where a batch is to end: it may end soon."""
 
-READ_BYTES: Final = 1 << 18
-"""What is read at once of a segment that is being written: a few new frames, else zeros."""
+BOOKMARKS: Final = 4
+"""Places in a segment that are remembered: where the last batches have begun and ended."""
 
 
-class Durable(NamedTuple):
-    """How far a segment that is being written was durable at an earlier look.
-
-    :ivar salt: of the segment, which tells it from any other.
+class Bookmarks:
+    """What a stream remembers of segments by their salt, so that it is not looked for again: where
+    frames begin, by LSN, and the names of tubes before one of them.
     """
 
-    salt: int
-    at: Position
+    def __init__(self) -> None:
+        self._offsets: dict[int, dict[int, int]] = {}
+        self._tubes: dict[int, tuple[Stretch, dict[int, bytes]]] = {}
+
+    def note(self, salt: int, lsn: int, offset: int) -> None:
+        known = self._offsets.setdefault(salt, {})
+        known[lsn] = offset
+        while len(known) > BOOKMARKS:
+            del known[next(iter(known))]
+
+    def before(self, segment: Segment, lsn: int) -> tuple[int, int]:
+        """The last place that is known at or before an LSN: its LSN, and the byte."""
+        known = self._offsets.get(segment.header.salt, {})
+        found = max((each for each in known if each <= lsn), default=None)
+        if found is None:
+            return segment.stretch.first_lsn, segment.stretch.start
+        return found, known[found]
+
+    def tubes(self, segment: Segment, before: Stretch) -> dict[int, bytes]:
+        """The names that a segment without a seal says before a stretch."""
+        from binlog_tools.spark.segments.payloads import tubes_of
+
+        salt = segment.header.salt
+        done, names = self._tubes.get(salt, (segment.stretch._replace(end=0), {}))
+        start, lsn = (done.end, done.first_lsn) if done.end else (done.start, done.first_lsn)
+        if start > before.start:
+            start, lsn, names = segment.stretch.start, segment.stretch.first_lsn, {}
+        if start < before.start:
+            with open_file(segment.path) as file:
+                buffer = file.view(before.start, start, before.start)
+            found = tubes_of(buffer, segment.header, Stretch(start, before.start, lsn))
+            names = {**names, **found}
+        self._tubes[salt] = Stretch(0, before.start, before.first_lsn), names
+        return names
+
+
+class Lost(NamedTuple):
+    """Records that are in no segment any more.
+
+    :ivar place: of the segment that follows.
+    """
+
+    lsns: Span
+    place: Place
+
+    @property
+    def what(self) -> str:
+        return (
+            f"store {self.place.header.store_uuid.hex()}: LSN {self.lsns.low} to {self.lsns.high} "
+            f"were removed before this query had read them"
+        )
+
+    def error(self) -> SourceError:
+        return SourceError(
+            "BINLOG_TRIMMED",
+            f"{self.what}; name the server's archive with .option('archive', DIR) if it has one; "
+            f"else go on without these records, and with a damage row in their place, with "
+            f".option('failOnDataLoss', 'false')",
+        )
+
+
+class Limits:
+    """How much more may be taken.  One frame with records may be, however large it is."""
+
+    def __init__(self, most_bytes: int, most_rows: int) -> None:
+        self._bytes = most_bytes
+        self._rows = most_rows
+        self._has_taken = False
+
+    def take_frames(self, run: "Run", to_lsn: int) -> int:
+        """:return: how many frames of a run."""
+        import numpy as np
+
+        lengths, rows = np.cumsum(run.length), np.cumsum(run.n_rec)
+        within = int(np.searchsorted(run.base_lsn + run.n_rec, to_lsn, "right"))
+        fits = (lengths <= self._bytes) & (rows <= self._rows)
+        count = min(int(fits.sum()), within)
+        if not self._has_taken and (count == 0 or rows[count - 1] == 0):
+            # Frames without records do not bring a stream on.
+            count = min(int(np.searchsorted(rows, 1)) + 1, within)
+        if count:
+            self._take(int(lengths[count - 1]), int(rows[count - 1]))
+        return count
+
+    def take_rest(self, size: int, rows: int) -> bool:
+        """Take all that is left of a segment, unseen, if that is within the limits."""
+        fits = size <= self._bytes and rows <= self._rows
+        if fits:
+            self._take(size, rows)
+        return fits
+
+    def _take(self, size: int, rows: int) -> None:
+        self._has_taken = self._has_taken or rows > 0
+        self._bytes -= size
+        self._rows -= rows
 
 
 class Log:
-    """One store, as it was when its segments were listed.
+    """One store, as it was when its segments were looked for.
 
-    :ivar numbers: of its segments, ascending.
-    :ivar known: how far it was found durable, by an earlier look or this one: what is before that
-        need not be read again.
+    :ivar first_lsn: of what is there; ``next_lsn``, after the last durable record.
     """
 
-    def __init__(self, segments: Segments, known: Durable | None = None) -> None:
-        self.store = segments.store
-        self.known = known
+    def __init__(self, segments: Sequence[Segment], bookmarks: Bookmarks) -> None:
+        self.store = segments[0].header.store_uuid.hex()
         self._segments = segments
-        self.paths = segments.paths
-        self.numbers = segments.numbers
-        self._headers: dict[int, SegmentHeader] = {}
-        self._frontier: Position | None = None
+        self._bookmarks = bookmarks
+        self.first_lsn = segments[0].header.first_lsn
+        self.next_lsn = self._next_of(segments[-1])
 
-    def first(self) -> Position:
-        return self.beginning(self.numbers[0])
+    def _next_of(self, segment: Segment) -> int:
+        if segment.next_lsn is not None:
+            return segment.next_lsn
+        lsn = segment.stretch.first_lsn
+        for piece in self._frames(segment, lsn):
+            lsn = piece.next_lsn or lsn
+        return lsn
 
-    def beginning(self, seq: int) -> Position:
-        return Position(seq, SEGMENT_HEADER_BYTES, self.header(seq).first_lsn)
+    def _frames(self, segment: Segment, lsn: int) -> "Iterator[Run | Hole]":
+        """From the frame with this LSN on.
 
-    def header(self, seq: int) -> SegmentHeader:
-        if seq not in self._headers:
-            self._headers[seq] = self._segments.header(seq)
-        return self._headers[seq]
+        :raise FileNotFoundError: it is gone since it was listed; look again.
+        """
+        from binlog_tools.spark.segments.framing import Run, runs
 
-    def following(self, seq: int) -> SegmentHeader | None:
-        return self.header(seq + 1) if seq + 1 in self.numbers else None
+        first_lsn, start = self._bookmarks.before(segment, lsn)
+        end = segment.stretch.end
+        with open_file(segment.path) as file:
+            buffer = file.view(min(end, file.size), start, end)
+        stretch = Stretch(start, end, first_lsn)
+        for piece in runs(buffer, segment.header, stretch, "headers", WINDOW_BYTES):
+            if isinstance(piece, Run) and int(piece.base_lsn[0]) < lsn:
+                skipped = int((piece.base_lsn + piece.n_rec <= lsn).sum())
+                if skipped < len(piece.offset):
+                    yield piece.part(skipped, len(piece.offset))
+            elif isinstance(piece, Run) or piece.next_lsn is None or piece.next_lsn > lsn:
+                yield piece
 
-    def frames(self, at: Position) -> Iterator[Run | Hole]:
-        end = self.end(at.seq)
-        if end <= at.offset:
+    def refuse_other_history(self, at: Position) -> None:
+        """:raise SourceError: this is not the log in which the position was."""
+        if at.mark is None:
             return
-        with self.open(at.seq) as file:
-            buffer = file.view(min(end, file.size), at.offset, end)
-        stretch = Stretch(at.offset, end, at.lsn)
-        yield from runs(buffer, self.header(at.seq), stretch, "headers", WINDOW_BYTES)
+        newest = self._segments[-1].header.seq & SEQ_BITS
+        seq = at.mark >> 32
+        for segment in self._segments:
+            if segment.header.seq & SEQ_BITS == seq and header_mark(segment.header) != at.mark:
+                raise self._differs(f"segment {segment.header.seq} is another one", at)
+        if newest < seq:
+            raise self._differs(f"its newest segment is {newest}", at)
+        if newest == seq and self.next_lsn < at.lsn:
+            raise self._differs(f"that has {self.next_lsn - 1} for its last one", at)
+        # Else it was written once more after a crash, and is not known durable yet.
 
-    def open(self, seq: int) -> LogFile:
-        """A segment, from where it still is.
+    def _differs(self, what: str, at: Position) -> SourceError:
+        return SourceError(
+            "BINLOG_HISTORIES_DIFFER",
+            f"store {self.store}: this query has read up to LSN {at.lsn - 1}, but {what}: the log "
+            f"was restored from an older copy, or its directory exchanged; begin anew with another "
+            f"checkpoint",
+        )
 
-        :raise FileNotFoundError: it has gone since it was listed; look again.
-        """
-        for path in self.paths(seq):
-            try:
-                return open_file(path)
-            except FileNotFoundError:
+    def position(self, lsn: int) -> Position:
+        for segment in self._segments:
+            if segment.header.first_lsn < lsn <= self._next_of(segment):
+                return Position(lsn, header_mark(segment.header))
+        return Position(lsn)
+
+    def at_lsn(self, lsn: int) -> int:
+        return min(max(lsn, self.first_lsn), self.next_lsn)
+
+    def at_time(self, since_ns: int) -> int:
+        """The first record of a frame that was built at this time or later."""
+        before = bisect_right(self._segments, since_ns, key=lambda each: each.header.created_ns)
+        for segment in self._segments[max(0, before - 1) :]:
+            for piece in self._frames(segment, segment.stretch.first_lsn):
+                if not isinstance(piece, Hole) and piece.time_ns[-1] >= since_ns:
+                    return int(piece.base_lsn[(piece.time_ns >= since_ns).argmax()])
+        return self.next_lsn
+
+    def broken_matters(self, seq: int, at: Position | None) -> bool:
+        """Return True if a stream still has to read of this segment, whose header is no good."""
+        return at is None or at.mark is None or seq & SEQ_BITS >= at.mark >> 32
+
+    def advanced(self, lsn: int, to_lsn: int, limits: Limits) -> int:
+        """Go on as far as the limits allow, but by one frame at least if there is one."""
+        for segment in self._segments:
+            end_lsn = min(self._next_of(segment), to_lsn)
+            if end_lsn <= lsn:
                 continue
-        raise FileNotFoundError(seq)
+            lsn = max(lsn, segment.header.first_lsn)
+            _, offset = self._bookmarks.before(segment, lsn)
+            end = segment.stretch.end
+            if limits.take_rest(end - offset, end_lsn - lsn):
+                lsn = end_lsn
+                if lsn == segment.next_lsn:
+                    self._bookmarks.note(segment.header.salt, lsn, end)
+                continue
+            for piece in self._frames(segment, lsn):
+                if isinstance(piece, Hole):
+                    # What is wrong is told by whoever reads it.
+                    lsn = piece.next_lsn or end_lsn
+                    continue
+                count = limits.take_frames(piece, to_lsn)
+                if count:
+                    taken = piece.part(0, count)
+                    lsn = taken.next_lsn
+                    self._bookmarks.note(segment.header.salt, lsn, taken.end)
+                if count < len(piece.offset):
+                    return lsn
+            lsn = max(lsn, end_lsn)
+        return lsn
 
-    def frontier(self) -> Position:
-        """Behind the last frame that is durable."""
-        if self._frontier is None:
-            self._frontier = self.measured(self.numbers[-1])
-        return self._frontier
+    def parts(self, start: int, end: int, server: str, with_tubes: bool) -> Iterator[Share | Lost]:
+        """What lies between two LSNs."""
+        for segment in self._segments:
+            stop = min(self._next_of(segment), end)
+            if stop <= start:
+                continue
+            place = Place(segment.path, segment.header, server)
+            if segment.header.first_lsn > start:
+                yield Lost(Span(start, segment.header.first_lsn - 1), place)
+                start = segment.header.first_lsn
+            if start < stop:
+                yield self._share(segment, place, Span(start, stop - 1), with_tubes)
+                start = stop
 
-    def measured(self, seq: int) -> Position:
-        """How far a segment without a successor may be read."""
-        header = self.header(seq)
-        is_finished = seq in self._segments.archived or seq < self.numbers[-1]
-        with self.open(seq) as file:
-            seal = read_seal(file.read, file.size, header)
-            if seal is not None and (is_finished or CleanStop.kind in seal.content.types):
-                return Position(seq, seal.end, seal.next_lsn)
-            start = self.beginning(seq)
-            if self.known is not None and self.known.salt == header.salt:
-                start = max(start, self.known.at)
-            at = _durable_end(file, header, start, is_finished)
-        if seq == self.numbers[-1]:
-            self.known = Durable(header.salt, at)
-        return at
+    def _share(self, segment: Segment, place: Place, lsns: Span, with_tubes: bool) -> Share:
+        first_lsn, start = self._bookmarks.before(segment, lsns.low)
+        last_lsn, stop = self._bookmarks.before(segment, lsns.high + 1)
+        if last_lsn != lsns.high + 1 or stop <= start:
+            stop = segment.stretch.end
+        stretch = Stretch(start, stop, first_lsn)
+        is_rehomed = bool(segment.header.flags & REHOMED)
+        # A re-homed one may say the names of its tubes further on, but in its first batch.
+        size = segment.size if is_rehomed else min(segment.size, stop)
+        tubes = None
+        if with_tubes and segment.seal is None and start > SEGMENT_HEADER_BYTES and not is_rehomed:
+            tubes = self._bookmarks.tubes(segment, stretch)
+        return Share(place, stretch, size, elsewhere=segment.copies, tubes=tubes, lsns=lsns)
 
-    def end(self, seq: int) -> int:
-        following = self.following(seq)
-        if following is not None:
-            return following.prev_end
-        return self.frontier().offset if seq == self.numbers[-1] else self.measured(seq).offset
-
-    def at_time(self, since_ns: int) -> Position:
-        """The first frame that was built at this time or later; the frontier if there is none
-        yet.
-        """
-        before = bisect_right(self.numbers, since_ns, key=lambda seq: self.header(seq).created_ns)
-        at = self.beginning(self.numbers[max(0, before - 1)])
-        for piece in self.frames(at):
-            if isinstance(piece, Run) and piece.time_ns[-1] >= since_ns:
-                first = int(np.argmax(piece.time_ns >= since_ns))
-                return Position(at.seq, int(piece.offset[first]), int(piece.base_lsn[first]))
-        later = [seq for seq in self.numbers if seq > at.seq]
-        return self.beginning(later[0]) if later else self.frontier()
-
-    def at_lsn(self, lsn: int) -> Position:
-        """The frame with this LSN; the beginning or the frontier if it lies outside."""
-        first, last = self.first(), self.frontier()
-        if lsn <= first.lsn:
-            return first
-        if lsn >= last.lsn:
-            return last
-        before = bisect_right(self.numbers, lsn, key=lambda seq: self.header(seq).first_lsn)
-        at = self.beginning(self.numbers[before - 1])
-        for piece in self.frames(at):
-            if isinstance(piece, Run) and piece.next_lsn > lsn:
-                which = int(np.searchsorted(piece.base_lsn + piece.n_rec, lsn, "right"))
-                return Position(at.seq, int(piece.offset[which]), int(piece.base_lsn[which]))
-        return at
-
-
-def _durable_end(
-    file: LogFile, header: SegmentHeader, start: Position, is_finished: bool
-) -> Position:
-    """How far a segment is durable, of which no successor says it.
-
-    :param start: durable.
-    :param is_finished: the file will not change any more: all of it is.
-    """
-    watermark, at, want = start.lsn - 1, start, READ_BYTES
-    seen: list[Run] = []
-    while True:
-        chunk, base = file.read(at.offset, at.offset + want), at.offset
-        whole = Stretch(0, len(chunk), at.lsn)
-        for piece in runs(memoryview(chunk), header, whole, "headers"):
-            if isinstance(piece, Run):
-                watermark = max(watermark, int(piece.durable_lsn.max()))
-                seen.append(piece._replace(offset=piece.offset + base))
-                at = Position(at.seq, base + piece.end, piece.next_lsn)
-        if at.offset == base:
-            found = frames.decode_header(chunk, 0, len(chunk), header.salt)
-            if not isinstance(found, Frame) or found.end <= want or len(chunk) < want:
-                break
-            want = found.end
-    if is_finished:
-        watermark = at.lsn - 1
-    durable = durable_frames(seen, watermark)
-    return start if durable is None else Position(at.seq, durable.end, durable.next_lsn)
+    def lag(self, lsn: int, now_ns: int) -> Lag:
+        """How far a position is behind what is durable."""
+        records, size, oldest_ns = self.next_lsn - max(lsn, self.first_lsn), 0, None
+        for segment in self._segments:
+            if self._next_of(segment) <= lsn:
+                continue
+            _, offset = self._bookmarks.before(segment, lsn)
+            for piece in self._frames(segment, lsn) if oldest_ns is None else ():
+                if not isinstance(piece, Hole):
+                    oldest_ns, offset = int(piece.time_ns[0]), int(piece.offset[0])
+                    break
+            size += segment.stretch.end - offset
+        if oldest_ns is None:
+            return NOT_BEHIND
+        return Lag(records, size, round(max(0, now_ns - oldest_ns) / 1e9, 3))

@@ -1,61 +1,74 @@
-"""Where a stream is in each log: what its checkpoint keeps, for years.
-
-An LSN, and where its frame begins, which finds it fast; after a crash only the LSN may still be
-true.
-"""
+"""Where a stream is in each log, an LSN: what its checkpoint keeps; and how far that is behind."""
 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from binlog_tools.spark.definitions.errors import SourceError
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of the form of an offset."""
+
+LAG_KEY: Final = "lag"
+"""Of the offset that is reported.  Spark lets no Python source report metrics of its own, but shows
+what `reportLatestOffset` gives, as ``latestOffset``, and never keeps it."""
 
 
 class Position(NamedTuple):
-    """Between two frames of a log.
+    """Between two records of a log.
 
-    :ivar offset: in the segment; where the frame begins that has ``lsn``.
     :ivar lsn: of the next record.
+    :ivar mark: `header_mark` of the segment with the record before, if one was given: then that is
+        never another segment.
     """
 
-    seq: int
-    offset: int
     lsn: int
+    mark: int | None = None
 
 
 Positions = dict[str, Position]
 """By store, 32 hex digits."""
 
-Marks = dict[str, int]
-"""By store, `header_mark` of the segment in which its position is, where records were given of that
-segment: then it is never another one."""
+
+class Lag(NamedTuple):
+    """What of a log is durable, and in no batch yet.
+
+    :ivar records: of all kinds, copies too.
+    :ivar bytes: of their frames.
+    :ivar seconds: since the first of these frames was built; 0 if there is none.
+    """
+
+    records: int
+    bytes: int
+    seconds: float
+
+
+NOT_BEHIND: Final = Lag(0, 0, 0.0)
 
 
 def encode(
-    positions: Mapping[str, Position], rows: str, marks: Marks | None = None
+    positions: Mapping[str, Position], rows: str, lags: Mapping[str, Lag] | None = None
 ) -> dict[str, Any]:
-    """An offset of Spark's.
+    """Make an offset of Spark's.
 
     :param rows: the options that decide which rows a log gives.
+    :param lags: of an offset that is only reported.
     """
     stores = {
-        store: {"seq": at.seq, "off": at.offset, "lsn": at.lsn}
+        store: {"lsn": at.lsn} | ({} if at.mark is None else {"mark": at.mark})
         for store, at in sorted(positions.items())
     }
-    for store, mark in (marks or {}).items():
-        stores[store]["mark"] = mark
-    return {"v": VERSION, "rows": rows, "stores": stores}
+    shown = {} if lags is None else {LAG_KEY: {name: lag._asdict() for name, lag in lags.items()}}
+    return {"v": VERSION, "rows": rows, "stores": stores, **shown}
 
 
 def decode(offset: Mapping[str, Any], rows: str) -> Positions:
-    """:raise SourceError: a newer version made it, or a query that gave other rows."""
+    """:raise SourceError: another version made it, or a query that gave other rows."""
     if offset.get("v") != VERSION:
         raise SourceError(
             "BINLOG_OPTION",
-            f"the checkpoint has version {offset.get('v')} of the offsets, this is {VERSION}: a "
-            f"newer beanstalk-twisted made it; upgrade it here",
+            f"the checkpoint has version {offset.get('v')} of the offsets, this is {VERSION}: "
+            f"another version of beanstalk-twisted made it; use that one, or a new checkpoint with "
+            f"startingLsn",
         )
     if offset["rows"] != rows:
         raise SourceError(
@@ -64,11 +77,10 @@ def decode(offset: Mapping[str, Any], rows: str) -> Positions:
             f"would change in the middle; give the same options, or a new checkpoint",
         )
     return {
-        store: Position(int(at["seq"]), int(at["off"]), int(at["lsn"]))
-        for store, at in offset["stores"].items()
+        store: Position(int(at["lsn"]), at.get("mark")) for store, at in offset["stores"].items()
     }
 
 
-def marks_in(offset: Mapping[str, Any]) -> Marks:
-    """Offsets of version 0.1 and before have none."""
-    return {store: int(at["mark"]) for store, at in offset["stores"].items() if "mark" in at}
+def lags_of(offset: Mapping[str, Any]) -> dict[str, Lag]:
+    """What ``lastProgress["sources"][…]["latestOffset"]`` says, read from JSON."""
+    return {store: Lag(**fields) for store, fields in offset.get(LAG_KEY, {}).items()}

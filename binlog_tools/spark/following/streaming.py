@@ -1,15 +1,16 @@
 """``spark.readStream.format("beanstalk_binlog")``: logs and archives as they grow, each record
 once.
 
-What lies between two offsets is the same for ever: only durable frames are given, and segments
-never change.  So after a crash of the driver Spark gets the same rows again.
+What lies between two offsets never changes: only durable frames are given, and segments never
+change.  So after a crash of the driver Spark gets the same rows again.
 """
 
+import os
 import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from typing import Any, Final, TypeVar
 
-import numpy as np
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -19,200 +20,36 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from beanstalk_twisted.binlog.segments.format import REHOMED, SEGMENT_HEADER_BYTES, SegmentHeader
-from beanstalk_twisted.object_storage.store import BadUrl
-from binlog_tools.logs.reading import Hole
-from binlog_tools.spark.definitions.errors import SourceError, bad_url, unreadable
-from binlog_tools.spark.files.listing import archived_at, expanded
-from binlog_tools.spark.files.opening import open_file
-from binlog_tools.spark.following.lag import Lag, LagMeter, with_lag
-from binlog_tools.spark.following.locating import (
-    Lost,
-    find,
-    locate,
-    refuse_other_history,
-    refuse_other_segment,
-)
-from binlog_tools.spark.following.logs import Durable, Log
-from binlog_tools.spark.following.positions import (
-    Marks,
-    Position,
-    Positions,
-    decode,
-    encode,
-    marks_in,
-)
-from binlog_tools.spark.following.startings import UNLIMITED, Streamed
-from binlog_tools.spark.following.stores import look
-from binlog_tools.spark.reading.increments import header_mark
+from beanstalk_twisted.object_storage.store import BadUrl, is_url
+from binlog_tools.logs.sources import parse_archived_name
+from binlog_tools.spark.definitions.addresses import name_of, normal
+from binlog_tools.spark.definitions.errors import SourceError, bad_url, damaged, unreadable
+from binlog_tools.spark.files import archived_at, expanded
+from binlog_tools.spark.following.logs import Bookmarks, Limits, Log, Lost
+from binlog_tools.spark.following.positions import Lag, Position, Positions, decode, encode
+from binlog_tools.spark.reading.finding import Seen, find
 from binlog_tools.spark.reading.opening import task_batches
+from binlog_tools.spark.reading.options import UNLIMITED, Streamed
 from binlog_tools.spark.reading.planning import Share, Trouble, tasks_of
-from binlog_tools.spark.segments.framing import Run, Stretch
-from binlog_tools.spark.segments.producing import Place
-from binlog_tools.spark.segments.tubes import tubes_of
-
-_NOTHING: Final[dict[int, bytes]] = {}
-
-
-class _Known(NamedTuple):
-    """:ivar salt: of the segment.
-    :ivar offset: up to here its names are known; ``lsn``, of the frame there.
-    """
-
-    salt: int
-    offset: int
-    lsn: int
-    names: dict[int, bytes]
-
-
-class TubeMemory:
-    """The names of tubes before the place where a stream goes on, of the newest segment of each
-    store.
-
-    A segment that is being written has no seal that lists them: what has come since is searched.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[bytes, _Known] = {}
-
-    def before(self, part: Share) -> dict[int, bytes] | None:
-        """The names that a segment says before a part of it; None if the part is read without."""
-        header, stretch = part.place.header, part.stretch
-        if stretch.start == SEGMENT_HEADER_BYTES or header.flags & REHOMED:
-            return None
-        known = self._known.get(header.store_uuid)
-        if known is None or known.salt != header.salt or known.offset > stretch.start:
-            known = _Known(header.salt, SEGMENT_HEADER_BYTES, header.first_lsn, _NOTHING)
-        names = {**known.names, **_said(part, Stretch(known.offset, stretch.start, known.lsn))}
-        self._known[header.store_uuid] = _Known(
-            header.salt, stretch.start, stretch.first_lsn, names
-        )
-        return names
-
-
-def _said(part: Share, stretch: Stretch) -> dict[int, bytes]:
-    if stretch.end <= stretch.start:
-        return {}
-    with open_file(part.place.path) as file:
-        buffer = file.view(stretch.end, stretch.start, stretch.end)
-    return tubes_of(buffer, part.place.header, stretch)
-
-
-class _Limits:
-    """How much more may be taken.  One frame with records may be, however large it is."""
-
-    def __init__(self, most_bytes: int, most_rows: int) -> None:
-        self._bytes = most_bytes
-        self._rows = most_rows
-        self._has_taken = False
-
-    def take(self, run: Run, to_lsn: int) -> int:
-        """:return: how many frames of a run."""
-        lengths, rows = np.cumsum(run.length), np.cumsum(run.n_rec)
-        within = int(np.searchsorted(run.base_lsn + run.n_rec, to_lsn, "right"))
-        fits = (lengths <= self._bytes) & (rows <= self._rows)
-        count = min(int(fits.sum()), within)
-        if count == 0 and within and not self._has_taken:
-            count = 1
-        if count:
-            self._has_taken = self._has_taken or bool(rows[count - 1])
-            self._bytes -= int(lengths[count - 1])
-            self._rows -= int(rows[count - 1])
-        return count
-
-    def take_rest(self, at: Position, following: SegmentHeader) -> bool:
-        """All that is left of a segment, unseen, if that is within the limits."""
-        size, rows = following.prev_end - at.offset, following.first_lsn - at.lsn
-        if size > self._bytes or rows > self._rows:
-            return False
-        self._has_taken = self._has_taken or rows > 0
-        self._bytes -= max(0, size)
-        self._rows -= rows
-        return True
-
-
-def advance(log: Log, at: Position, to: Position, most_bytes: int, most_rows: int) -> Position:
-    """Go on by so much at most, but by one frame at least if there is one.
-
-    :param at: where a frame is, as `locate` has found it.
-    :param to: not beyond this LSN.
-    """
-    limits = _Limits(most_bytes, most_rows)
-    while at.lsn < to.lsn:
-        rest = log.following(at.seq)
-        if rest is not None and rest.first_lsn <= to.lsn and limits.take_rest(at, rest):
-            at = log.beginning(at.seq + 1)
-            continue
-        for piece in log.frames(at):
-            if isinstance(piece, Hole):
-                # What is wrong is told by whoever reads it.
-                at = Position(at.seq, piece.end, piece.next_lsn or at.lsn)
-                continue
-            count = limits.take(piece, to.lsn)
-            if count:
-                taken = piece.part(0, count)
-                at = Position(at.seq, taken.end, taken.next_lsn)
-            if count < len(piece.offset):
-                return at
-        following = log.following(at.seq)
-        if following is None:
-            return at
-        at = log.beginning(at.seq + 1)
-    return at
-
-
-def parts(log: Log, start: Position, end: Position) -> Iterator[Share | Lost]:
-    at = start
-    while at.lsn < end.lsn:
-        place = locate(log, at)
-        if isinstance(place, Lost):
-            yield place
-            at = place.after
-            continue
-        following = log.following(place.seq)
-        if following is not None and following.first_lsn < end.lsn:
-            stop, at = following.prev_end, log.beginning(place.seq + 1)
-        elif following is None and place.seq < log.numbers[-1] and end.seq > place.seq:
-            at = log.measured(place.seq)
-            stop = at.offset
-        else:
-            stop, at = _stop(log, place, end, following), end
-        if stop > place.offset:
-            yield _part(log, place, stop)
-
-
-def _stop(log: Log, place: Position, end: Position, following: SegmentHeader | None) -> int:
-    if end.seq != place.seq:
-        return find(log, place.seq, end.lsn).offset
-    return end.offset if following is None else min(end.offset, following.prev_end)
-
-
-def _part(log: Log, place: Position, stop: int) -> Share:
-    header = log.header(place.seq)
-    # A re-homed one may say the names of its tubes further on, but in its first batch.  Not to the
-    # end of the file: that is cut off when the segment is sealed.
-    size = max(stop, log.end(place.seq)) if header.flags & REHOMED else stop
-    path, *elsewhere = log.paths(place.seq)
-    return Share(
-        Place(path, header, log.store), Stretch(place.offset, stop, place.lsn), size,
-        elsewhere=tuple(elsewhere),
-    )  # fmt: skip
-
 
 LOOKS: Final = 5
-"""How often directories are listed anew since a server has deleted a segment in between."""
+"""How often segments are looked for again since a server has deleted one in between."""
+
+_NEVER: Final = 1 << 62
+"""No segment is so large: those whose successor says where they end are not opened."""
 
 T = TypeVar("T")
+Logs = dict[str, Log]
 
 
 class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, streamed: Streamed, columns: tuple[str, ...]) -> None:
         self._streamed = streamed
         self._columns = columns
-        self._known: dict[str, Durable] = {}
-        self._tubes = TubeMemory()
-        self._pinned: Positions | None = None
-        self._meter = LagMeter()
+        self._seen = Seen()
+        self._bookmarks = Bookmarks()
+        self._is_last_look = False
+        self._pinned: dict[str, int] | None = None
         self._given: Positions | None = None
 
     def initialOffset(self) -> dict[str, Any]:
@@ -225,42 +62,38 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Where the next batch ends: within the limit, never beyond what is durable."""
-        rows = self._streamed.rows
-        before, marks = decode(start, rows), marks_in(start)
-
-        def go_on(logs: dict[str, Log]) -> tuple[Positions, Marks]:
-            _refuse_others(logs, before, marks)
-            for store in before.keys() & logs.keys():
-                refuse_other_history(logs[store], before[store])
-            ends = self._forward(logs, before, limit)
-            return ends, _marks_of(logs, before, marks, ends)
-
-        self._given, given = self._looking(go_on)
-        return encode(self._given, rows, given)
+        before = decode(start, self._streamed.rows)
+        self._given = self._looking(lambda logs: self._forward(logs, before, limit), before)
+        return encode(self._given, self._streamed.rows)
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """How far the logs are durable, and how far the newest batch is behind that."""
-        return self._looking(self._reported)
+
+        def report(logs: Logs) -> dict[str, Any]:
+            ends = {store: Position(log.next_lsn) for store, log in logs.items()}
+            lags = None if self._given is None else _lags(logs, self._given)
+            return encode(ends, self._streamed.rows, lags)
+
+        return self._looking(report)
 
     def lag(self, offset: dict[str, Any]) -> dict[str, Lag]:
         """How far an offset is behind what is durable now."""
         at = decode(offset, self._streamed.rows)
-        return self._looking(lambda logs: self._meter.measure(logs, at, time.time_ns()))
+        return self._looking(lambda logs: _lags(logs, at))
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._pinned = self._looking(_frontiers)
+        self._pinned = self._looking(_ends)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        rows = self._streamed.rows
-        begins, ends = decode(start, rows), decode(end, rows)
+        begins, ends = (decode(each, self._streamed.rows) for each in (start, end))
 
-        def planned(logs: dict[str, Log]) -> list[Share | Trouble]:
-            _refuse_others(logs, begins, marks_in(start))
-            _refuse_others(logs, ends, marks_in(end))
-            return self._items(logs, begins, ends)
+        def planned(logs: Logs) -> list[Share | Trouble]:
+            for store, at in ends.items():
+                if store in logs:
+                    logs[store].refuse_other_history(at)
+            return list(self._items(logs, begins, ends))
 
-        items = self._looking(planned)
-        return [InputPartition(task) for task in tasks_of(items)]
+        return [InputPartition(task) for task in tasks_of(self._looking(planned, begins))]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark keeps the offsets; there is nothing to do."""
@@ -272,38 +105,68 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The batches of a task; this runs where the task does, on a pickled copy."""
         return task_batches(partition.value or (), self._streamed.asked.wanted(self._columns))
 
-    def _looking(self, what: Callable[[dict[str, Log]], T]) -> T:
-        """Do something with the logs as they are now; anew if one of their files goes meanwhile."""
-        for _ in range(LOOKS):
+    # Looking.
+
+    def _looking(self, what: Callable[[Logs], T], at: Positions | None = None) -> T:
+        """Do something with the logs as they are now; again if one of their files goes meanwhile.
+
+        :param at: where the stream is: the logs have to be those in which that was.
+        """
+        for look in range(1, LOOKS + 1):
+            self._is_last_look = look == LOOKS
             try:
-                stores = look(self._streamed.paths)
-                logs = {store: Log(each, self._known.get(store)) for store, each in stores.items()}
-            except OSError as problem:
-                raise unreadable(problem) from None
-            except BadUrl as problem:
-                raise bad_url(", ".join(self._streamed.paths), problem) from None
-            try:
-                found = what(logs)
+                logs = self._logs(at or {})
+                for store in (at or {}).keys() & logs.keys():
+                    logs[store].refuse_other_history((at or {})[store])
+                return what(logs)
             except FileNotFoundError:
                 continue
             except OSError as problem:
                 raise unreadable(problem) from None
-            self._known.update(
-                {store: log.known for store, log in logs.items() if log.known is not None}
-            )
-            return found
         raise SourceError(
             "BINLOG_CHANGED", f"{', '.join(self._streamed.paths)}: segments go faster than they "
             f"can be looked at; name the archive with .option('archive', DIR)",
         )  # fmt: skip
 
-    def _reported(self, logs: dict[str, Log]) -> dict[str, Any]:
-        offset = encode(_frontiers(logs), self._streamed.rows)
-        if self._given is None:
-            return offset
-        return with_lag(offset, self._meter.measure(logs, self._given, time.time_ns()))
+    def _logs(self, at: Positions) -> Logs:
+        try:
+            folders = list(self._folders())
+        except BadUrl as problem:
+            raise bad_url(", ".join(self._streamed.paths), problem) from None
+        if not folders:
+            return {}
+        try:
+            found = find(folders, seals_from=_NEVER, seen=self._seen)
+        except SourceError as problem:
+            if problem.code != "BINLOG_NO_LOG":
+                raise
+            return {}
+        logs = {}
+        for _, segments in groupby(found.segments, key=lambda each: each.header.store_uuid):
+            log = Log(list(segments), self._bookmarks)
+            logs[log.store] = log
+        for each in found.broken:
+            log_of = logs.get(each.may_be[0].hex())
+            if log_of is None or log_of.broken_matters(each.may_be[1], at.get(log_of.store)):
+                raise damaged(each.path, 0, each.why)
+        return logs
 
-    def _starts(self, logs: dict[str, Log]) -> Positions:
+    def _folders(self) -> Iterator[str]:
+        for path in self._streamed.paths:
+            for found in expanded(path):
+                is_file = not os.path.isdir(found)
+                if is_url(found):
+                    is_file = parse_archived_name(name_of(found)) is not None
+                if not is_file:
+                    yield found
+                elif found == normal(path):
+                    raise SourceError(
+                        "BINLOG_OPTION", f"path: {found} is a file; a stream follows directories"
+                    )
+
+    # Where it goes on.
+
+    def _starts(self, logs: Logs) -> Positions:
         if not logs:
             where = ", ".join(self._streamed.paths)
             if not any(map(expanded, self._streamed.paths)):
@@ -314,37 +177,40 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise SourceError(
                 "BINLOG_OPTION", f"option startingOffsets: there is no store {min(unknown)} here"
             )
-        return {store: self._streamed.start_of(log) for store, log in logs.items()}
+        return {store: log.position(self._start_of(log)) for store, log in logs.items()}
 
-    def _forward(self, logs: dict[str, Log], before: Positions, limit: ReadLimit) -> Positions:
+    def _start_of(self, log: Log) -> int:
+        if self._streamed.is_latest:
+            return log.next_lsn
+        lsn = self._streamed.starts.get(log.store, self._streamed.lsn)
+        if lsn is not None:
+            return log.at_lsn(lsn)
+        since_ns = self._streamed.since_ns
+        return log.first_lsn if since_ns is None else log.at_time(since_ns)
+
+    def _forward(self, logs: Logs, before: Positions, limit: ReadLimit) -> Positions:
         """:param before: where the last batch has ended."""
         self._refuse_missing(logs, before)
-        targets = self._pinned or _frontiers(logs)
-        behind = _behind(before, targets)
+        targets = self._pinned or _ends(logs)
+        behind = [store for store, at in before.items() if at.lsn < targets.get(store, 0)]
         most_bytes, most_rows = self._limits(limit)
         ends = dict(before)
         for number, store in enumerate(behind):
-            # What one log leaves of its share is for those behind it.
+            # What one log leaves of its share is for those after it.
             share = len(behind) - number
-            taken = self._advance(
-                logs[store], before[store], targets[store], most_bytes // share, most_rows // share
-            )
-            ends[store] = taken
+            log, lsn = logs[store], before[store].lsn
+            for part in log.parts(lsn, targets[store], store, False):
+                if isinstance(part, Lost):
+                    self._lose(part)
+            limits = Limits(most_bytes // share, most_rows // share)
+            reached = log.advanced(lsn, targets[store], limits)
+            if reached > lsn:
+                ends[store] = log.position(reached)
         # A log that has come since begins with the next batch: so that its beginning is noted.
         for store in logs.keys() - before.keys():
             if self._pinned is None or store in self._pinned:
-                ends[store] = logs[store].first()
+                ends[store] = Position(logs[store].first_lsn)
         return ends
-
-    def _advance(
-        self, log: Log, before: Position, to: Position, most_bytes: int, most_rows: int
-    ) -> Position:
-        place = locate(log, before)
-        if isinstance(place, Lost):
-            if not self._streamed.tolerates_loss:
-                raise place.error()
-            place = place.after
-        return advance(log, place, to, most_bytes, most_rows)
 
     def _limits(self, limit: ReadLimit) -> tuple[int, int]:
         if isinstance(limit, ReadAllAvailable):
@@ -355,7 +221,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             limit.max_rows if isinstance(limit, ReadMaxRows) else streamed.most_rows,
         )
 
-    def _refuse_missing(self, logs: dict[str, Log], stores: Iterable[str]) -> None:
+    def _refuse_missing(self, logs: Logs, stores: Iterator[str] | Positions) -> None:
         missing = set(stores) - logs.keys()
         if missing and not self._streamed.tolerates_loss:
             raise SourceError(
@@ -365,52 +231,37 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f".option('failOnDataLoss', 'false')",
             )
 
-    def _items(
-        self, logs: dict[str, Log], begins: Positions, ends: Positions
-    ) -> list[Share | Trouble]:
-        self._refuse_missing(logs, _behind(begins, ends))
-        stores = sorted(begins.keys() & ends.keys() & logs.keys())
-        return [
-            self._item(part)
-            for store in stores
-            for part in parts(logs[store], begins[store], ends[store])
-        ]
+    def _lose(self, part: Lost) -> None:
+        """:raise FileNotFoundError: what is gone may be in the archive by now."""
+        if not self._is_last_look:
+            raise FileNotFoundError(part.what)
+        if not self._streamed.tolerates_loss:
+            raise part.error()
 
-    def _item(self, part: Share | Lost) -> Share | Trouble:
-        header = part.header if isinstance(part, Lost) else part.place.header
-        server = self._streamed.asked.server_of(header)
-        if isinstance(part, Lost):
-            if not self._streamed.tolerates_loss:
-                raise part.error()
-            return Trouble(Place(part.path, header, server), part.what, part.before.lsn, None)
-        return part._replace(
-            place=part.place._replace(server=server),
-            elsewhere=(*part.elsewhere, *archived_at(self._streamed.paths, header)),
-            tubes=self._tubes.before(part) if "tube" in self._columns else None,
-        )
+    def _items(self, logs: Logs, begins: Positions, ends: Positions) -> Iterator[Share | Trouble]:
+        both = begins.keys() & ends.keys()
+        self._refuse_missing(logs, (each for each in both if begins[each].lsn < ends[each].lsn))
+        asked, with_tubes = self._streamed.asked, "tube" in self._columns
+        for store in sorted(begins.keys() & ends.keys() & logs.keys()):
+            server = asked.servers.get(store, store)
+            log = logs[store]
+            for part in log.parts(begins[store].lsn, ends[store].lsn, server, with_tubes):
+                if isinstance(part, Lost):
+                    self._lose(part)
+                    yield Trouble(part.place, part.what, part.lsns.low, None)
+                    continue
+                elsewhere = archived_at(self._streamed.paths, part.place.header)
+                yield part._replace(elsewhere=(*part.elsewhere, *elsewhere))
 
 
-def _frontiers(logs: dict[str, Log]) -> Positions:
-    return {store: log.frontier() for store, log in logs.items()}
+def _ends(logs: Logs) -> dict[str, int]:
+    return {store: log.next_lsn for store, log in logs.items()}
 
 
-def _refuse_others(logs: dict[str, Log], positions: Positions, marks: Marks) -> None:
-    for store in positions.keys() & logs.keys():
-        refuse_other_segment(logs[store], positions[store], marks.get(store))
-
-
-def _marks_of(logs: dict[str, Log], before: Positions, marks: Marks, ends: Positions) -> Marks:
-    """Of a log that has not gone on the same as before: an offset with another text is a batch."""
-    found: Marks = {}
-    for store, at in ends.items():
-        if at == before.get(store):
-            found |= {store: marks[store]} if store in marks else {}
-        elif at.offset > SEGMENT_HEADER_BYTES and at.seq in logs[store].numbers:
-            found[store] = header_mark(logs[store].header(at.seq))
-    return found
-
-
-def _behind(before: Positions, targets: Positions) -> list[str]:
-    return [
-        store for store, at in before.items() if store in targets and at.lsn < targets[store].lsn
-    ]
+def _lags(logs: Logs, at: Positions) -> dict[str, Lag]:
+    """A log that the stream has not begun with counts from its first segment on."""
+    now_ns = time.time_ns()
+    return {
+        store: log.lag(at[store].lsn if store in at else log.first_lsn, now_ns)
+        for store, log in sorted(logs.items())
+    }

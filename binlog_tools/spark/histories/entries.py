@@ -15,7 +15,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from binlog_tools.spark.histories.images import (
     COPY,
@@ -31,8 +30,8 @@ from binlog_tools.spark.histories.images import (
     column,
 )
 from binlog_tools.spark.histories.stays import DUE, NOTHING, Stays, since_known
-from binlog_tools.spark.histories.tables import CODED, is_coded, table, texts
-from binlog_tools.spark.histories.windows import NONE, Flags, Ints, among, changes
+from binlog_tools.spark.histories.tables import is_coded, table, texts
+from binlog_tools.spark.histories.windows import NONE, Ints, among, changes
 
 MINUTE_NS: Final = 60_000_000_000
 MINUTES_A_DAY: Final = 1440
@@ -53,11 +52,6 @@ SCHEMA: Final = pa.schema([
     ("slot", pa.int64()), ("value", pa.int64()),
 ])  # fmt: skip
 """``minute`` counts from the epoch."""
-
-CODED_SCHEMA: Final = pa.schema([
-    field.with_type(CODED) if field.type == pa.string() else field for field in SCHEMA
-])  # fmt: skip
-"""The same with text as dictionaries."""
 
 
 class _Facts(NamedTuple):
@@ -140,18 +134,13 @@ class _Keys(NamedTuple):
         return place, kind, minute + self.first
 
 
-def entries_of(stays: Stays, last_ns: Mapping[str, int] | None = None) -> pa.Table:
-    """:param last_ns: see `by_day`; None: waits are not cut.
-    :return: with `SCHEMA`, each key once; of the waits of a tube that last, the earliest only.
-    """
+def entries_of(stays: Stays) -> pa.Table:
+    """:return: with `SCHEMA`, each key once; of the waits of a tube that last, the earliest only."""
     events = stays.images.events
     server, servers = _coded(column(events, "server"))
     tube, tubes = _coded(column(events, "tube"))
     place = (server * len(tubes) + tube)[stays.row]
-    old = _waits(stays, place)
-    if last_ns is not None:
-        old = old.cut(_lasts(last_ns, servers, tubes))
-    found = [_sums(stays, place), old.added(), *_lengths(stays, place)]
+    found = [_sums(stays, place), _waits(stays, place).added(), *_lengths(stays, place)]
     facts = _Facts(*(np.concatenate(part) for part in zip(*found, strict=True)))
     return facts.named(servers, tubes, is_coded(events))
 
@@ -306,64 +295,17 @@ def _slots(codes: Ints) -> Ints:
     return np.where(codes >= _SLOTS // 2, -1, 1) * digits * _POWERS[more]
 
 
-def rounded(lengths_ns: Ints) -> Ints:
-    """To three significant digits, towards nought."""
-    return _slots(_slot_codes(lengths_ns))
-
-
-def first_changed(before: pa.Table, after: pa.Table) -> dict[str, int]:
-    """Where the minutes of tubes begin to be others.
-
-    :param before: entries that are replaced, cut by `by_day`.
-    :param after: those in their place, and those that are added.
-    :return: of servers, the first minute of which something may differ.
+def clipped(entries: pa.Table, first: int) -> pa.Table:
+    """What these entries say of a minute and later ones: depths and waits begin then at the
+    earliest.
     """
-    facts, servers, tubes = _facts_of(pa.concat_tables([before, after]))
-    is_after = np.arange(len(facts.place)) >= before.num_rows
-    is_old = facts.kind == OLDEST
-    found: dict[str, int] = {}
-    for rows, differing in ((~is_old, _other_sums), (is_old, _other_waits)):
-        part = _Facts(*(each[rows] for each in facts))
-        if not len(part.place):
-            continue
-        place, minute = differing(part, is_after[rows])
-        for number in np.unique(place // max(1, len(tubes))).tolist():
-            mine = int(minute[place // max(1, len(tubes)) == number].min())
-            name = servers[number].as_py()
-            found[name] = min(mine, found.get(name, mine))
-    return found
-
-
-def _other_sums(facts: _Facts, is_after: Flags) -> tuple[Ints, Ints]:
-    """Place and minute of the keys with another sum."""
-    together = _Keys.of(facts.minute).number(facts.place, facts.kind, facts.minute)
-    order = np.lexsort((facts.slot, together))
-    heads = np.flatnonzero(changes(together[order], facts.slot[order]))
-    sums = np.add.reduceat(np.where(is_after, facts.value, -facts.value)[order], heads)
-    rows = order[heads[sums != 0]]
-    return facts.place[rows], facts.minute[rows]
-
-
-def _other_waits(facts: _Facts, is_after: Flags) -> tuple[Ints, Ints]:
-    """Place of the waits that end in another minute, and the earlier one of both."""
-    together = _Keys.of(facts.minute).number(facts.place, facts.kind, facts.minute)
-    order = np.lexsort((facts.value, together))
-    heads = np.flatnonzero(changes(together[order], facts.value[order]))
-    ends = [
-        np.maximum.reduceat(np.where(is_mine, facts.slot, facts.minute)[order], heads)
-        for is_mine in (~is_after, is_after)
-    ]
-    other = ends[0] != ends[1]
-    return facts.place[order[heads[other]]], np.minimum(*ends)[other]
-
-
-def since_minute(entries: pa.Table, minute: int) -> pa.Table:
-    """What these entries tell of a minute and later ones: of waits what is left of them."""
-    is_left = pc.and_(pc.equal(entries["kind"], "oldest"), pc.greater(entries["slot"], minute))
-    left = entries.filter(pc.or_(pc.greater_equal(entries["minute"], minute), is_left))
+    minute, slot = entries["minute"].to_numpy(), entries["slot"].to_numpy()
+    kind = codes(entries, "kind", KINDS)
+    is_depth = (kind >= _STATE) & (kind < OLDEST)
+    kept = (minute >= first) | is_depth | ((kind == OLDEST) & (slot > first))
     place = SCHEMA.get_field_index("minute")
-    begun = pa.array(np.maximum(left["minute"].to_numpy(), minute))
-    return left.set_column(place, "minute", begun)
+    begun = pa.array(np.maximum(minute, first))
+    return entries.set_column(place, "minute", begun).filter(pa.array(kept))
 
 
 def by_day(entries: pa.Table, last_ns: Mapping[str, int]) -> pa.Table:

@@ -1,6 +1,6 @@
 """Jobs that fail again and again, and kinds of them: those of the same tube and fingerprint.
 
-A failure is a run that did not end in `delete`; most are counters of the job's newest image, so
+A failure is a run that did not end in `delete`; most are counters of the job's newest record, so
 they are right also where records are missing.
 """
 
@@ -18,53 +18,50 @@ from binlog_tools.spark.histories.images import (
     FULL,
     GONE,
     STATES,
+    chosen,
     codes,
     column,
     numbers,
 )
-from binlog_tools.spark.histories.tables import KINDS, moments, schema_of, table
+from binlog_tools.spark.histories.tables import KINDS, POISON_JOBS, moments, table
 from binlog_tools.spark.histories.windows import NO_ROW, NONE, Groups, Ints, at, changes
 
 FAILURES: Final = 3
-"""So many failures make a job poison, unless told otherwise."""
+"""The number of failures that makes a job poison."""
 
 COUNTERS: Final = ("timeouts", "releases", "buries")
 
-FAILING: Final = schema_of("""
-  server tube string; job timeouts releases buries disconnects alive dead bigint; last timestamp;
-  lsn bigint""").append(pa.field("bodies", pa.list_(pa.int64())))
-"""A row a job.  ``lsn`` is of the newest record with a body, ``bodies`` are of all of these."""
+FAILING: Final = pa.schema([
+    *(field for field in POISON_JOBS if field.name not in ("fingerprint", "sample")),
+    ("bodies", pa.list_(pa.int64())),
+])  # fmt: skip
+"""A row per job.  ``lsn`` is of the newest record with a body, ``bodies`` are of all of these."""
 
-MARKS: Final = schema_of("server string; lsn bigint; fingerprint sample string")
-"""What the bodies of records say."""
-
-_SUMS: Final = ("jobs", "failures", *COUNTERS, "disconnects", "alive", "dead")
+MARKS: Final = pa.schema([("server", pa.string()), ("lsn", pa.int64()),
+                          ("fingerprint", pa.string()), ("sample", pa.string())])  # fmt: skip
+"""Fingerprint and beginning of the body of a record."""
 
 
 def failing_of(events: pa.Table, failures: int = FAILURES) -> pa.Table:
-    """:param events: of whole jobs, by job and LSN.
-    :return: with `FAILING`, of the jobs that failed at least so many times.
+    """Return the jobs with so many failures, with `FAILING`.
+
+    :param events: of whole jobs, by job and LSN.
     """
     event = codes(events, "event", EVENTS)
-    found = _failed(events, event == DISCONNECT_RELEASE)
+    found = event == DISCONNECT_RELEASE
+    for name in COUNTERS:
+        found = found | (numbers(events, name, 0) > 0)
     if not found.any():
         return FAILING.empty_table()
-    jobs = _jobs(events)
-    rows = jobs.any(found)[jobs.number]
-    events, event = events.filter(pa.array(rows)), event[rows]
+    rows = _jobs(events).any(found)
+    kept = rows[_jobs(events).number]
+    events, event = chosen(events, kept), event[kept]
     jobs = _jobs(events)
     counts = {name: jobs.most(numbers(events, name, 0)) for name in COUNTERS}
     counts["disconnects"] = jobs.count(event == DISCONNECT_RELEASE)
-    is_failing = sum(counts.values()) >= failures
+    counts["failures"] = sum(counts.values(), np.zeros(len(jobs.lasts), np.int64))
     made = _rows(events, event, jobs, counts)
-    return made.filter(pa.array(is_failing))
-
-
-def _failed(events: pa.Table, is_lost: Any) -> Any:
-    found = is_lost
-    for name in COUNTERS:
-        found = found | (numbers(events, name, 0) > 0)
-    return found
+    return made.filter(pa.array(counts["failures"] >= failures))
 
 
 def _jobs(events: pa.Table) -> Groups:
@@ -85,19 +82,15 @@ def _rows(events: pa.Table, event: Any, jobs: Groups, counts: dict[str, Ints]) -
         pa.array(np.append(0, np.cumsum(jobs.count(is_full))), pa.int32()), pa.array(lsn[is_full])
     )
     return table(FAILING, {
-        **{name: column(events, name).take(lasts) for name in ("server", "tube", "job")},
-        **counts, "alive": ((state != GONE) & (state != NO_ROW)).astype(np.int64),
-        "dead": ((state == BURIED) & at(is_dead, full, False)).astype(np.int64),
+        **{name: column(events, name).take(lasts) for name in ("server", "tube", "job", "state")},
+        **counts, "is_dead": (state == BURIED) & at(is_dead, full, False),
         "last": moments(np.where(last_ns == NO_ROW, NONE, last_ns)),
         "lsn": pa.array(at(lsn, full, NO_ROW), mask=full == NO_ROW), "bodies": bodies,
     })  # fmt: skip
 
 
 def unmarked(failing: pa.Table, marks: pa.Table) -> dict[str, Ints]:
-    """:param failing: jobs, as `failing_of` gives them.
-    :return: of servers, the LSNs of records with bodies, ascending, of the jobs whose newest one
-        is not in ``marks``.
-    """
+    """Return, by server, the ascending LSNs of the bodies of jobs whose newest has no mark."""
     known = set(_keys(marks))
     found: dict[str, set[int]] = defaultdict(set)
     for key, bodies in zip(_keys(failing), failing["bodies"].to_pylist(), strict=True):
@@ -110,51 +103,45 @@ def _keys(rows: pa.Table) -> Iterator[tuple[str, int]]:
     return zip(rows["server"].to_pylist(), rows["lsn"].to_pylist(), strict=True)
 
 
-def kinds_of(failing: pa.Table, marks: pa.Table) -> pa.Table:
-    """:param failing: jobs, as `failing_of` gives them.
-    :param marks: the newest of a job counts.
-    :return: with `tables.KINDS` and ``lsn``, each job as a kind of its own.
-    """
+def marked(failing: pa.Table, marks: pa.Table) -> pa.Table:
+    """Return the jobs with the mark of their newest body that has one, with `POISON_JOBS`."""
     places = {key: place for place, key in enumerate(_keys(marks))}
     found = [
         next((places[key[0], lsn] for lsn in reversed(bodies) if (key[0], lsn) in places), None)
         for key, bodies in zip(_keys(failing), failing["bodies"].to_pylist(), strict=True)
     ]
     rows = pa.array(found, pa.int64())
-    counts = {name: failing[name].to_numpy() for name in (*COUNTERS, "disconnects")}
-    failures = sum(counts.values(), np.zeros(failing.num_rows, np.int64))
-    return table(KINDS, {
-        "tube": failing["tube"], **counts, "failures": failures, "most_failures": failures,
+    return table(POISON_JOBS, {
+        **{name: failing[name] for name in failing.column_names},
         **{name: marks[name].take(rows) for name in ("fingerprint", "sample")},
-        "jobs": np.ones(failing.num_rows, np.int64),
-        **{name: failing[name] for name in ("alive", "dead", "last")},
-        "example_server": failing["server"], "example_job": failing["job"],
-    }).append_column("lsn", failing["lsn"])  # fmt: skip
+    })  # fmt: skip
 
 
-def added(kinds: pa.Table) -> pa.Table:
-    """Kinds of several parts of the jobs, added up: one row a kind."""
-    kinds = kinds.select(KINDS.names).combine_chunks()
-    if not kinds.num_rows:
+def poison_of(jobs: pa.Table) -> pa.Table:
+    """Return a row per tube and fingerprint, with `KINDS`.
+
+    :param jobs: with `POISON_JOBS`.
+    """
+    jobs = jobs.combine_chunks()
+    if not jobs.num_rows:
         return KINDS.empty_table()
-    tube, fingerprint, server = (_ranked(kinds, name)
-                                 for name in ("tube", "fingerprint", "example_server"))  # fmt: skip
-    order = np.lexsort((numbers(kinds, "example_job"), server, numbers(kinds, "most_failures"),
-                        fingerprint, tube))  # fmt: skip
-    kinds = kinds.take(pa.array(order))
+    tube, fingerprint, server = (_ranked(jobs, name) for name in ("tube", "fingerprint", "server"))
+    keys = (numbers(jobs, "job"), server, numbers(jobs, "failures"), fingerprint, tube)
+    order = np.lexsort(keys)
+    jobs = jobs.take(pa.array(order)).combine_chunks()
     groups = Groups(changes(tube[order], fingerprint[order]))
-    examples = kinds.take(pa.array(groups.lasts))
-    last = groups.most(
-        numbers(
-            kinds.set_column(KINDS.get_field_index("last"), "last", kinds["last"].cast(pa.int64())),
-            "last",
-            NO_ROW,
-        )
-    )
+    worst = jobs.take(pa.array(groups.lasts))
+    last = groups.most(column(jobs, "last").cast(pa.int64()).fill_null(NO_ROW).to_numpy())
+    is_gone = codes(jobs, "state", STATES) == GONE
     return table(KINDS, {
-        **{name: examples[name] for name in KINDS.names},
-        **{name: groups.sum(numbers(kinds, name)) for name in _SUMS},
-        "last": pa.array(last, mask=last == NO_ROW),
+        **{name: worst[name] for name in ("tube", "fingerprint", "sample")},
+        "jobs": groups.lasts - groups.starts + 1,
+        **{name: groups.sum(numbers(jobs, name))
+           for name in ("failures", *COUNTERS, "disconnects")},
+        "alive": groups.count(~is_gone),
+        "dead": groups.count(column(jobs, "is_dead").to_numpy(zero_copy_only=False)),
+        "most_failures": worst["failures"], "example_server": worst["server"],
+        "example_job": worst["job"], "last": pa.array(last, mask=last == NO_ROW),
     })  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from binlog_tools.spark.definitions.columns import ARROW_TYPES, BY_NAME
+from binlog_tools.spark.definitions.columns import BY_NAME, arrow_type
 from binlog_tools.spark.histories.starts import Starts
 from binlog_tools.spark.histories.windows import (
     NO_ROW,
@@ -126,7 +126,7 @@ def in_order(events: pa.Table) -> pa.Table:
 def column(table: pa.Table, name: str) -> Any:
     """One array; nulls if the table lacks it: no tags were read, or an earlier version made it."""
     if name not in table.column_names:
-        return pa.nulls(table.num_rows, ARROW_TYPES[BY_NAME[name].ddl])
+        return pa.nulls(table.num_rows, arrow_type(BY_NAME[name].ddl))
     chunks = table.column(name).chunks
     if len(chunks) == 1:
         return chunks[0]

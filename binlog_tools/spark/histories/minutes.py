@@ -4,7 +4,7 @@ A minute has a row if something happened in it, or a job stands there when it en
 themselves, if the depths at their beginning are known.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +17,6 @@ from binlog_tools.spark.histories.entries import (
     MINUTE_NS,
     MINUTES_A_DAY,
     by_day,
-    since_minute,
 )
 from binlog_tools.spark.histories.images import GONE, STATES, codes
 from binlog_tools.spark.histories.tables import TUBE_MINUTES, nullable, table
@@ -114,38 +113,17 @@ def depths_at(minutes: pa.Table, minute: int) -> pa.Table:
                      "minute": begun}).select(DEPTHS.names)  # fmt: skip
 
 
-def gone_on(kept: pa.Table, entries: pa.Table, first: int, last_ns: Mapping[str, int]) -> pa.Table:
-    """The minutes of a day, of which some are there.
-
-    :param kept: rows of a server, of that day or the one before, up to the minute ``first``.
-    :param entries: of the day, whole or `since_minute` the first one.
-    :param first: the first minute that is made anew; of a day's first one nothing is kept.
-    :return: with the schema `tables.TUBE_MINUTES`, by server, tube and minute.
-    """
-    made = tube_minutes_of(since_minute(entries, first), depths_at(kept, first), last_ns)
-    if first % MINUTES_A_DAY == 0:
-        return made
-    day_us = first // MINUTES_A_DAY * MINUTES_A_DAY * MINUTE_US
-    mine = kept.filter(pc.greater_equal(kept["minute"].cast(pa.int64()), day_us))
-    rows = pa.concat_tables([mine.select(TUBE_MINUTES.names).cast(TUBE_MINUTES), made])
-    order = [(name, "ascending") for name in ("server", "tube", "minute")]
-    return rows.take(pc.sort_indices(rows.select([name for name, _ in order]), order))
-
-
-def all_minutes(entries: pa.Table, last_ns: Mapping[str, int]) -> pa.Table:
-    """The minutes of all days that these entries tell of, from nothing on; see
-    `tube_minutes_of`.
-    """
-    made = [TUBE_MINUTES.empty_table()]
+def all_minutes(entries: pa.Table, last_ns: Mapping[str, int]) -> Iterator[pa.Table]:
+    """Yield the minutes of each day of each server; see `tube_minutes_of`."""
     for server in pc.unique(entries["server"]).to_pylist():
         mine = by_day(entries.filter(pc.equal(entries["server"], server)), last_ns)
         day = mine["minute"].to_numpy() // MINUTES_A_DAY
         depths = DEPTHS.empty_table()
         last = max(int(day.max()), last_ns[server] // DAY_NS)
         for this in range(int(day.min()), last + 1):
-            made.append(tube_minutes_of(mine.filter(pa.array(day == this)), depths, last_ns))
-            depths = depths_at(made[-1], (this + 1) * MINUTES_A_DAY)
-    return pa.concat_tables(made)
+            made = tube_minutes_of(mine.filter(pa.array(day == this)), depths, last_ns)
+            yield made
+            depths = depths_at(made, (this + 1) * MINUTES_A_DAY)
 
 
 def _with_depths(entries: pa.Table, depths: pa.Table) -> pa.Table:

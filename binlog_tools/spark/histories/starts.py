@@ -13,9 +13,11 @@ from binlog_tools.spark.histories.windows import NONE, Ints
 
 SCHEMA: Final = pa.schema([
     ("server", pa.string()), ("incarnation", pa.int32()),
-    ("first_ns", pa.int64()), ("newest_ns", pa.int64()),
+    ("first_ns", pa.int64()), ("newest_ns", pa.int64()), ("stopped_ns", pa.int64()),
 ])  # fmt: skip
-"""A row an incarnation: when its first frame was built, and its newest one so far."""
+"""A row an incarnation: when its first frame was built, its newest one so far, and that of an
+ordered stop; null: there was none.
+"""
 
 COLUMNS: Final = ("server", "incarnation", "logged_ns", "event")
 """What is needed of the events table."""
@@ -28,15 +30,18 @@ def starts_table(events: pa.Table) -> pa.Table:
     """:param events: with `COLUMNS`, all or a part of them."""
     events = events.select(COLUMNS)
     told = pa.compute.is_in(events["event"], value_set=pa.array(NO_RECORDS))
-    found = events.filter(pa.compute.invert(told)).group_by(["server", "incarnation"])
-    made = found.aggregate([("logged_ns", "min"), ("logged_ns", "max")])
+    events = events.filter(pa.compute.invert(told))
+    is_stop = pa.compute.equal(events["event"], "clean-stop")
+    stopped = pa.compute.if_else(is_stop, events["logged_ns"], None)
+    found = events.append_column("stopped", stopped).group_by(["server", "incarnation"])
+    made = found.aggregate([("logged_ns", "min"), ("logged_ns", "max"), ("stopped", "max")])
     return made.rename_columns(SCHEMA.names).cast(SCHEMA)
 
 
 def merged(tables: list[pa.Table]) -> pa.Table:
     """What parts of the events tell, together."""
     found = pa.concat_tables([SCHEMA.empty_table(), *tables]).group_by(["server", "incarnation"])
-    made = found.aggregate([("first_ns", "min"), ("newest_ns", "max")])
+    made = found.aggregate([("first_ns", "min"), ("newest_ns", "max"), ("stopped_ns", "max")])
     return made.rename_columns(SCHEMA.names).cast(SCHEMA)
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from binlog_tools.spark.definitions.columns import ARROW_TYPES
+from binlog_tools.spark.definitions.columns import arrow_type
 from binlog_tools.spark.histories.windows import NONE, Ints
 
 _OTHERS: Final = {"map": pa.map_(pa.int64(), pa.int64()), "double": pa.float64()}
@@ -19,7 +19,7 @@ def schema_of(text: str) -> pa.Schema:
     fields: list[tuple[str, Any]] = []
     for part in text.split(";"):
         *names, kind = part.split()
-        fields += [(name, ARROW_TYPES.get(kind) or _OTHERS[kind]) for name in names]
+        fields += [(name, _OTHERS.get(kind) or arrow_type(kind)) for name in names]
     return pa.schema(fields)
 
 
@@ -54,6 +54,19 @@ KINDS: Final = schema_of("""
   tube fingerprint string; jobs failures timeouts releases buries disconnects alive dead
     most_failures bigint; example_server string; example_job bigint; last timestamp;
   sample string""")
+
+POISON_JOBS: Final = schema_of("""
+  server tube string; job bigint; fingerprint state string;
+  failures timeouts releases buries disconnects bigint; last timestamp; is_dead boolean;
+  sample string; lsn bigint""")
+
+SNAPSHOT: Final = schema_of("""
+  server string; job bigint; tube state string; is_inferred boolean;
+  priority delay_s ttr_s bigint; deadline timestamp; deadline_ns connection bigint;
+  incarnation int; put timestamp; age_ns bytes reserves timeouts releases buries kicks bigint;
+  last_event string; lsn bigint;
+  unique_key concurrency_key job_group after dead_from dead_reason string; dead_at timestamp;
+  origin string; as_of timestamp""")
 
 
 def table(schema: pa.Schema, columns: Mapping[str, Any], is_coded: bool = False) -> pa.Table:
@@ -101,4 +114,4 @@ def nullable(numbers: Ints) -> Any:
 def moments(nanoseconds: Ints) -> Any:
     """Microseconds, rounded down; `NONE` becomes null."""
     micros = pa.array(np.floor_divide(nanoseconds, 1000), mask=nanoseconds == NONE)
-    return micros.cast(ARROW_TYPES["timestamp"])
+    return micros.cast(arrow_type("timestamp"))

@@ -1,7 +1,7 @@
-"""Live tables: lifetimes, attempts, minutes of tubes and SLA breaches, as the log grows.
+"""Live tables: lifetimes, attempts and minutes of tubes, appended as the log grows, without Spark.
 
-`open_jobs` keeps the records of jobs that are not gone, `settling` says what of them is settled, by
-the functions of `histories`, `steps` goes from one piece of the log to the next, `running` keeps a
-journal and appends to tables of `storing`, and `querying` is the query of Spark, on the stream of
-`following` that `source` gives.
+`steps` goes from one piece of the log to the next, by the functions of `histories`, and says which
+rows no later record can change; `running` reads logs by the stream reader of `source` and
+`following`, with the options of `reading`, and appends to tables of `storing`, whose layouts are
+those of `tables`.
 """

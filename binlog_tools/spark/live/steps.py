@@ -1,213 +1,248 @@
-"""From one piece of the log to the next: what becomes settled with it.
+"""From one piece of the log to the next: which rows no later record can change.
 
-A step depends on nothing but the steps before it and what it is given, so a process that was killed
-does it again from the journal and gets the same rows.
+| row | comes with |
+| --- | --- |
+| lifetime | the record with which the job is gone |
+| attempt | the record that ends the run; else the next start, or the job's next record before it |
+| minute | the first record `SLACK_NS` after its end, if no run is undecided in it |
+
+The rows of two steps together are those of one step.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from binlog_tools.spark.definitions.columns import arrow_schema
 from binlog_tools.spark.histories import starts
-from binlog_tools.spark.histories.entries import MINUTE_NS
-from binlog_tools.spark.histories.images import EVENTS, GONE, STATES, in_order, numbers
-from binlog_tools.spark.histories.sla import Targets
+from binlog_tools.spark.histories.attempts import attempts_of
+from binlog_tools.spark.histories.entries import MINUTE_NS, clipped, entries_of, merged
+from binlog_tools.spark.histories.images import (
+    EVENTS,
+    GONE,
+    RESERVED,
+    STATES,
+    chosen,
+    codes,
+    in_order,
+    numbers,
+)
+from binlog_tools.spark.histories.lifetimes import lifetimes_of
+from binlog_tools.spark.histories.minutes import all_minutes
 from binlog_tools.spark.histories.starts import Starts, starts_table
-from binlog_tools.spark.histories.stays import stays_of
+from binlog_tools.spark.histories.stays import NOTHING, RESTART, UNLOGGED, Stays, stays_of
 from binlog_tools.spark.histories.tables import ATTEMPTS, LIFETIMES, TUBE_MINUTES
 from binlog_tools.spark.histories.windows import NO_ROW, NONE, Groups, Ints, changes
-from binlog_tools.spark.live import settling
-from binlog_tools.spark.live.open_jobs import NAMES, OpenJobs
-from binlog_tools.spark.live.settling import BREACHES, SLACK_NS
+
+SLACK_NS: Final = 1_000_000_000
+"""How long after it happened a record may be built and be durable, nanoseconds: a turn of the
+server and a sync, which take milliseconds.
+"""
+
+HOLD_NS: Final = 600_000_000_000
+"""How long a run without an end keeps its minute open, nanoseconds: a server ends a run when its
+TTR has ended, but that record may be lost (``failOnDataLoss=false``).
+"""
+
+SMALL_ROWS: Final = 20_000
+"""Newer records that are held apart at least, so that a step costs what its jobs cost."""
 
 SCHEMAS: Final[Mapping[str, pa.Schema]] = {
     "lifetimes": LIFETIMES, "attempts": ATTEMPTS, "tube_minutes": TUBE_MINUTES,
-    "breaches": BREACHES,
 }  # fmt: skip
-"""The tables."""
 
 Rows = dict[str, pa.Table]
 """New rows by table."""
 
-NOTHING: Final[Mapping[str, pa.Table]] = {
-    name: schema.empty_table() for name, schema in SCHEMAS.items()
-}
+
+class OpenJobs:
+    """The records of jobs that are not gone: most by job and LSN, and newer ones apart."""
+
+    def __init__(self, events: pa.Table) -> None:
+        self._arrange(events)
+
+    def _arrange(self, events: pa.Table) -> None:
+        self._newer = events.slice(0, 0)
+        self._base = in_order(events)
+        self._job = numbers(self._base, "job")
+        self._is_here = np.ones(len(self._job), bool)
+
+    def take(self, jobs: Ints) -> pa.Table:
+        """Take the records of these jobs out."""
+        first, end = (np.searchsorted(self._job, jobs, side) for side in ("left", "right"))
+        rows = np.repeat(first, end - first) + _within(end - first)
+        rows = rows[self._is_here[rows]]
+        self._is_here[rows] = False
+        is_newer = np.isin(numbers(self._newer, "job"), jobs)
+        found = [self._base.take(pa.array(rows)), self._newer.filter(pa.array(is_newer))]
+        self._newer = self._newer.filter(pa.array(~is_newer))
+        return pa.concat_tables(found)
+
+    def put(self, events: pa.Table) -> None:
+        """:param events: of jobs that are not here."""
+        self._newer = pa.concat_tables([self._newer, events])
+        if self._newer.num_rows > max(SMALL_ROWS, self._base.num_rows // 4):
+            self._arrange(self.all())
+
+    def all(self) -> pa.Table:
+        return pa.concat_tables([self._base.filter(pa.array(self._is_here)), self._newer])
+
+    def knows(self, jobs: Ints) -> np.ndarray:
+        """Return which of these jobs are here."""
+        here = np.concatenate([self._job[self._is_here], numbers(self._newer, "job")])
+        return np.isin(jobs, here)
+
+
+def _within(sizes: Ints) -> Ints:
+    """Count from 0 in each of these groups."""
+    ends = np.cumsum(sizes)
+    return np.arange(int(sizes.sum())) - np.repeat(ends - sizes, sizes)
 
 
 class LiveServer:
     """One server, as far as its log has been taken.
 
-    :ivar open: its jobs that are not gone.
     :ivar newest_lsn: the newest record.
-    :ivar closed: the newest minute whose rows are told; None: none is.
-    :ivar told_ns: breaches up to here are told.
+    :ivar closed: the newest minute whose rows have come; None: none has.
     """
 
-    def __init__(self, name: str, targets: Targets) -> None:
-        self._name = name
-        self._targets = targets
-        self._starts = starts.SCHEMA.empty_table()
-        self._gone: list[pa.Table] = []
-        self.open = OpenJobs(_no_events())
-        self.newest_lsn = NO_ROW
-        self.closed: int | None = None
-        self.told_ns = 0
-
-    def step(self, events: pa.Table, now_ns: int | None) -> Rows:
-        """:param events: of this server; those that were there already are left out.
-        :param now_ns: all that was durable then has been taken; None: unknown.
+    def __init__(
+        self, name: str, events: pa.Table, known: pa.Table, newest_lsn: int = NO_ROW,
+        closed: int | None = None,
+    ) -> None:  # fmt: skip
+        """:param events: of jobs that are not gone, or in a minute that is not closed.
+        :param known: its starts.
         """
+        self._name = name
+        self._gone: list[pa.Table] = []
+        self._open = OpenJobs(events.slice(0, 0))
+        self._put_away(in_order(events))
+        self.starts = known
+        self.newest_lsn = newest_lsn
+        self.closed = closed
+
+    @property
+    def events(self) -> pa.Table:
+        """What another process needs to go on."""
+        return pa.concat_tables([self._open.all(), *self._gone])
+
+    def step(self, events: pa.Table) -> Rows:
+        """:param events: of this server; those that were there already are left out."""
         after_lsn, incarnation = self.newest_lsn, self._incarnation()
-        fresh = events.filter(pa.compute.greater(events["lsn"], after_lsn))
-        if fresh.num_rows:
-            self._note(fresh)
-        elif not self._starts.num_rows:
-            return dict(NOTHING)
-        # Only what was logged is over for good; the clock tells of waits that last.
-        sure_ns = max(self._last_ns(), now_ns or 0) - SLACK_NS
-        after_ns, self.told_ns = self.told_ns, max(self.told_ns, sure_ns)
-        is_job = pa.compute.is_in(fresh["event"], value_set=pa.array(EVENTS))
-        history = self._history(fresh.filter(is_job))
-        stays = stays_of(history, self._known(self.told_ns))
-        waits = settling.waits_of(stays, self._targets)
+        fresh = events.filter(pc.greater(events["lsn"], after_lsn))
+        if not fresh.num_rows:
+            return {name: schema.empty_table() for name, schema in SCHEMAS.items()}
+        self.newest_lsn = int(numbers(fresh, "lsn").max())
+        self.starts = starts.merged([self.starts, starts_table(fresh)])
+        history = self._history(fresh, self._incarnation() != incarnation)
+        stays = stays_of(history, Starts(self.starts))
+        lifetimes = lifetimes_of(stays)
         made = {
-            "lifetimes": settling.lifetimes(stays),
-            "attempts": settling.attempts(stays, after_lsn, incarnation),
-            "breaches": settling.breaches(stays, waits, after_ns, self.told_ns, after_lsn),
+            "lifetimes": lifetimes.filter(pc.equal(lifetimes["state"], STATES[GONE])),
+            "attempts": _settled_attempts(stays, after_lsn, incarnation),
         }
-        self._put_away(history, settling.alarms(stays, waits, self.told_ns, self._targets))
+        self._put_away(history)
         return {**made, "tube_minutes": self._close()}
 
-    def _note(self, fresh: pa.Table) -> None:
-        before = self._incarnation()
-        self.newest_lsn = int(numbers(fresh, "lsn").max())
-        self._starts = starts.merged([self._starts, starts_table(fresh)])
-        if self._incarnation() != before:
-            # Jobs that were reserved are ready.
-            self.open.wake()
-
     def _incarnation(self) -> int:
-        return int(pa.compute.max(self._starts["incarnation"]).as_py() or 0)
+        return int(pc.max(self.starts["incarnation"]).as_py() or 0)
 
     def _last_ns(self) -> int:
-        return int(pa.compute.max(self._starts["newest_ns"]).as_py() or 0)
+        return int(pc.max(self.starts["newest_ns"]).as_py() or 0)
 
-    def _known(self, at_least_ns: int) -> Starts:
-        """The starts, and a last moment that is not before this one."""
-        known = Starts(self._starts)
-        known.last_ns = {name: max(last, at_least_ns) for name, last in known.last_ns.items()}
-        return known
-
-    def _history(self, fresh: pa.Table) -> pa.Table:
-        """All records of the jobs that have new ones, or an alarm."""
+    def _history(self, fresh: pa.Table, has_started: bool) -> pa.Table:
+        """All records of the jobs that have new ones; of all jobs if reserved ones may be ready."""
+        fresh = chosen(fresh, codes(fresh, "event", EVENTS) >= 0)
         copies = fresh["copy"].fill_null(False).to_numpy()
-        fresh = fresh.filter(pa.array(~(copies & self.open.knows(numbers(fresh, "job")))))
-        touched = np.union1d(numbers(fresh, "job"), self.open.due(self.told_ns))
-        return in_order(pa.concat_tables([self.open.take(touched), fresh]))
+        fresh = fresh.filter(pa.array(~(copies & self._open.knows(numbers(fresh, "job")))))
+        jobs = numbers(fresh, "job")
+        if has_started:
+            jobs = np.union1d(jobs, numbers(self._open.all(), "job"))
+        return in_order(pa.concat_tables([self._open.take(np.unique(jobs)), fresh]))
 
-    def _put_away(self, history: pa.Table, alarm_ns: Ints) -> None:
+    def _put_away(self, history: pa.Table) -> None:
         jobs = Groups(changes(numbers(history, "job")))
-        is_gone = pa.compute.equal(history["state"], STATES[GONE]).to_numpy()
-        gone = jobs.any(is_gone)
-        rows = gone[jobs.number]
+        gone = jobs.any(codes(history, "state", STATES) == GONE)
+        rows = gone[jobs.number] if len(gone) else np.zeros(0, bool)
         self._gone.append(history.filter(pa.array(rows)))
-        self.open.put(history.filter(pa.array(~rows)), alarm_ns[~gone])
+        self._open.put(history.filter(pa.array(~rows)))
 
     def _close(self) -> pa.Table:
         """The rows of minutes that are over."""
+        none = TUBE_MINUTES.empty_table()
         until = (self._last_ns() - SLACK_NS) // MINUTE_NS - 1
         if self.closed is not None and until <= self.closed:
-            return NOTHING["tube_minutes"]
-        everything = in_order(pa.concat_tables([self.open.all(), *self._gone]))
-        stays = stays_of(everything, Starts(self._starts))
-        until = min(until, settling.undecided_minute(stays, self._incarnation()) - 1)
+            return none
+        everything = in_order(self.events)
+        stays = stays_of(everything, Starts(self.starts))
+        until = min(until, _undecided_minute(stays, self._incarnation()) - 1)
         if self.closed is not None and until <= self.closed:
-            return NOTHING["tube_minutes"]
-        made = settling.minutes(stays, self.closed, until, {self._name: self._last_ns()})
+            return none
+        found = entries_of(stays)
+        if self.closed is not None:
+            found = merged([clipped(found, self.closed)])
+        rows = pa.concat_tables([none, *all_minutes(found, {self._name: self._last_ns()})])
+        minute = rows["minute"].cast(pa.int64()).to_numpy() * 1000 // MINUTE_NS
+        is_new = minute <= until
+        if self.closed is not None:
+            is_new &= minute > self.closed
         self.closed = until
         self._forget(everything)
-        return made
+        return rows.filter(pa.array(is_new))
 
     def _forget(self, everything: pa.Table) -> None:
-        """Jobs that were gone before the end of the minutes that are told."""
+        """Forget the jobs that were gone before the end of the minutes that are closed."""
         jobs = Groups(changes(numbers(everything, "job")))
-        is_gone = pa.compute.equal(everything["state"], STATES[GONE]).to_numpy()
+        gone = jobs.any(codes(everything, "state", STATES) == GONE)
         newest_ns = jobs.most(numbers(everything, "logged_ns"))
-        kept = jobs.any(is_gone) & (newest_ns // MINUTE_NS > (self.closed or 0))
-        self._gone = [everything.filter(pa.array(kept[jobs.number]))]
-
-    def kept(self) -> tuple[dict[str, Any], pa.Table]:
-        """What `restored` needs: numbers, as JSON has them, and records."""
-        told = {"newest_lsn": self.newest_lsn, "closed": self.closed, "told_ns": self.told_ns,
-                "starts": self._starts.to_pylist()}  # fmt: skip
-        return told, pa.concat_tables([self.open.all(), *self._gone])
-
-    def restored(self, told: Mapping[str, Any], events: pa.Table) -> "LiveServer":
-        self.newest_lsn, self.closed = told["newest_lsn"], told["closed"]
-        self.told_ns = told["told_ns"]
-        self._starts = pa.Table.from_pylist(told["starts"], starts.SCHEMA)
-        ordered = in_order(events)
-        jobs = Groups(changes(numbers(ordered, "job")))
-        gone = jobs.any(pa.compute.equal(ordered["state"], STATES[GONE]).to_numpy())
-        rows = gone[jobs.number] if len(gone) else np.zeros(0, bool)
-        self._gone = [ordered.filter(pa.array(rows))]
-        self.open = OpenJobs(ordered.filter(pa.array(~rows)))
-        return self
+        kept = gone & (newest_ns // MINUTE_NS > (self.closed or 0))
+        rows = kept[jobs.number] if len(kept) else np.zeros(0, bool)
+        self._gone = [everything.filter(pa.array(rows))]
 
 
-class LiveState:
-    """All servers.
+def _settled_attempts(stays: Stays, after_lsn: int, incarnation: int) -> pa.Table:
+    """Those that have ended, and that a record after this one has settled.
 
-    :ivar servers: by name.
+    :param incarnation: the server's newest up to that record.
     """
-
-    def __init__(self, targets: Targets = ()) -> None:
-        self._targets = targets
-        self.servers: dict[str, LiveServer] = {}
-
-    def step(self, events: pa.Table, now_ns: int | None = None) -> Rows:
-        """:param events: durable records, as the source gives them with ``copies=keep`` and
-            ``tags=true``; of each server those behind the ones of the steps before.
-        :param now_ns: see `LiveServer.step`.
-        :return: what is settled now, and was not before.
-        """
-        events = wanted(events)
-        named = [name for name in pa.compute.unique(events["server"]).to_pylist() if name]
-        for name in sorted(named):
-            self.servers.setdefault(name, LiveServer(name, self._targets))
-        made = [
-            server.step(events.filter(pa.compute.equal(events["server"], name)), now_ns)
-            for name, server in self.servers.items() if name in named or now_ns is not None
-        ]  # fmt: skip
-        return {
-            table: pa.concat_tables([NOTHING[table], *(rows[table] for rows in made)])
-            for table in SCHEMAS
-        }
-
-    def next_alarm_ns(self) -> int:
-        """When something happens though no record comes: `NONE`, if nothing does."""
-        found = [server.open.next_alarm_ns() for server in self.servers.values()]
-        return min(found, default=NONE)
-
-    def kept(self) -> tuple[dict[str, Any], pa.Table]:
-        parts = {name: server.kept() for name, server in self.servers.items()}
-        events = pa.concat_tables([_no_events(), *(events for _, events in parts.values())])
-        return {name: told for name, (told, _) in parts.items()}, events
-
-    def restore(self, told: Mapping[str, Any], events: pa.Table) -> None:
-        """Be as the state that has kept these."""
-        for name, each in told.items():
-            mine = events.filter(pa.compute.equal(events["server"], name))
-            self.servers[name] = LiveServer(name, self._targets).restored(each, mine)
+    settled, found = _settled_lsn(stays, incarnation), attempts_of(stays)
+    fresh = pa.array((settled != NONE) & (settled > after_lsn))
+    return found.filter(pc.and_(fresh, found["ended_by"].is_valid()))
 
 
-def wanted(events: pa.Table) -> pa.Table:
-    """The columns that count."""
-    return events.select(NAMES).combine_chunks()
+def _settled_lsn(stays: Stays, incarnation: int) -> Ints:
+    """The record that settles each attempt, in their order, or `NONE`; of runs that a restart
+    ended, one before all others if that is known already, else one after them.
+    """
+    images = stays.images
+    lsn = numbers(images.events, "lsn")[stays.row]
+    following = np.append(lsn[1:], NONE)[: len(lsn)]
+    following[stays.jobs.lasts] = NONE
+    runs, unseen = np.flatnonzero(images.state == RESERVED), np.flatnonzero(stays.has_unseen)
+    rows = np.concatenate([runs, unseen])
+    is_new = images.incarnation[runs] >= incarnation
+    ended = np.where(
+        stays.ended_by[runs] == RESTART, np.where(is_new, NONE - 1, NO_ROW), following[runs]
+    )
+    by = np.concatenate([ended, lsn[unseen]])
+    keys = (images.reserves[rows], stays.revivals[rows], stays.jobs.number[rows])
+    order = np.lexsort(keys)
+    return Groups(changes(*(key[order] for key in keys))).most(by[order])
 
 
-def _no_events() -> pa.Table:
-    return arrow_schema(NAMES).empty_table()
+def _undecided_minute(stays: Stays, incarnation: int) -> int:
+    """The first minute with a run whose TTR has ended, and whose end is not in the log yet; or
+    `NONE`.
+
+    :param incarnation: the server's newest: only it can still log the end.
+    """
+    last = stays.jobs.lasts
+    is_open = (
+        (stays.ended_by[last] == UNLOGGED) & (stays.next_event[last] == NOTHING)
+        & (stays.images.incarnation[last] == incarnation)
+        & (stays.images.last_ns[last] - stays.end_ns[last] < HOLD_NS)
+    )  # fmt: skip
+    ends = stays.end_ns[last[is_open]]
+    return int(ends.min()) // MINUTE_NS if len(ends) else NONE

@@ -1,6 +1,4 @@
-"""Which segments a query reads, and what each of its tasks reads of them.
-
-From paths to segments (`candidates`, `measuring`: `finding`), left out by filters (`pruning`), cut
-into tasks (`planning`) and read (`opening`); `summaries` is the view of segments.  Imports
-`files` and `segments`.
+"""Which segments a query reads, and what each of its tasks reads of them: from `options` and paths
+to segments (`finding`, `measuring`), cut into tasks (`planning`), without what a table has already
+(`increments`), and read (`opening`).  Imports `files` and `segments`.
 """

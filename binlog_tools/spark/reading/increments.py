@@ -1,5 +1,5 @@
-"""What of the logs is behind the LSN that somebody has of each store, and whether they are still
-the logs that these LSNs were of.
+"""What of the logs follows the LSN that a table has of each store, and whether they are still the
+logs that these LSNs were of.
 
 A server that is started on an older copy of its directory gives the same LSNs to other records.
 Every start makes a segment, so the headers of segments tell the two histories apart.
@@ -7,35 +7,26 @@ Every start makes a segment, so the headers of segments tell the two histories a
 
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from beanstalk_twisted.binlog.segments.format import REHOMED, SegmentHeader
 from binlog_tools.spark.definitions.errors import SourceError
-from binlog_tools.spark.definitions.packing import packed
-from binlog_tools.spark.reading.planning import Share, Trouble, size_of
+from binlog_tools.spark.reading.planning import Share, Trouble
+from binlog_tools.spark.segments.wanted import EVERY, Span
 
 MARKS: Final = 16
 """Segments of a store, the newest ones, whose headers are remembered: 1 GiB of full ones.  Each is
 a line in every checkpoint of a table's log."""
 
-_SEQ: Final = (1 << 31) - 1
+SEQ_BITS: Final = (1 << 31) - 1
 """The bits of a sequence number in a mark."""
 
 
-class Piece(NamedTuple):
-    """A part of a log, of which the records above an LSN are wanted."""
-
-    item: Share | Trouble
-    above: int = -1
-
-    @property
-    def last_lsn(self) -> int | None:
-        """Of what it covers, missing records included; None if that is known only when it was
-        read.
-        """
-        if isinstance(self.item, Share):
-            return None if self.item.next_lsn is None else self.item.next_lsn - 1
-        return None if self.item.place is None else self.item.place.header.first_lsn - 1
+def last_lsn(item: Share | Trouble) -> int | None:
+    """Of what it covers, missing records included; None if that is known only when it was read."""
+    if isinstance(item, Share):
+        return None if item.next_lsn is None else item.next_lsn - 1
+    return None if item.place is None else item.place.header.first_lsn - 1
 
 
 def store_of(item: Share | Trouble) -> str:
@@ -54,9 +45,7 @@ def mark_names(store: str) -> list[str]:
 
 
 def marks_of(items: Iterable[Share | Trouble]) -> dict[str, int]:
-    """What tells these segments from those of another history: by one of `mark_names`, a number of
-    63 bits.
-    """
+    """What tells these segments from those of another history, by one of `mark_names`."""
     headers = (item.place.header for item in items if isinstance(item, Share))
     return {_slot(header): header_mark(header) for header in headers}
 
@@ -68,7 +57,7 @@ def _slot(header: SegmentHeader) -> str:
 def header_mark(header: SegmentHeader) -> int:
     """What tells a segment from one of another history with the same number, 63 bits."""
     told = header.salt, header.first_lsn, header.created_ns, header.prev_end
-    return (header.seq & _SEQ) << 32 | zlib.crc32(repr(told).encode())
+    return (header.seq & SEQ_BITS) << 32 | zlib.crc32(repr(told).encode())
 
 
 def refuse_other_histories(items: Iterable[Share | Trouble], known: Mapping[str, int]) -> None:
@@ -99,7 +88,7 @@ def _newest(store: str, known: Mapping[str, int]) -> int:
 def _is_other(share: Share, known: Mapping[str, int], newest: int) -> bool:
     header = share.place.header
     mark, last = known.get(_slot(header), 0), known.get(header.store_uuid.hex(), -1)
-    seq = header.seq & _SEQ
+    seq = header.seq & SEQ_BITS
     if not newest or mark >> 32 == seq:
         return newest > 0 and mark != header_mark(header)
     if seq < newest:
@@ -110,12 +99,12 @@ def _is_other(share: Share, known: Mapping[str, int], newest: int) -> bool:
 
 def increment(
     items: Iterable[Share | Trouble], known: Mapping[str, int], tolerant: bool
-) -> Iterator[Piece]:
-    """What is behind the last LSNs that are known.
+) -> Iterator[Share | Trouble]:
+    """What follows the last LSNs that are known.
 
     :param items: of each store in the order of LSNs, as a plan has them.
     :param known: by `store_of`: the last LSN; of an unreadable file, its mark.
-    :param tolerant: whether missing LSNs are a row that tells of them, or else an error.
+    :param tolerant: whether missing LSNs are a row of damage, or else an error.
     :raise SourceError: LSNs are missing between what is known and what is there, or between
         segments.
     """
@@ -125,24 +114,25 @@ def increment(
         if item.place is None:
             assert isinstance(item, Trouble)
             if known.get(store) != mark_of(item):
-                yield Piece(item)
+                yield item
             continue
-        # A segment that is gone when it is read would be missing for ever: that is an error.
-        whole = item._replace(is_oldest=False) if isinstance(item, Share) else item
-        piece = Piece(whole, known.get(store, -1))
+        seq, above, last = item.place.header.seq, known.get(store, -1), last_lsn(item)
         before = reached.setdefault(store, known.get(store))
-        if isinstance(item, Share) and before is not None:
-            yield from _hole(item, before, tolerant)
-        last = piece.last_lsn
-        if last is None and item.place.header.seq & _SEQ < _newest(store, known):
+        if isinstance(item, Share):
+            if before is not None:
+                yield from _hole(item, before, tolerant)
+            # A segment that is gone when it is read would be missing for ever: that is an error.
+            lsns = Span(above + 1, EVERY.high) if above >= 0 else EVERY
+            item = item._replace(is_oldest=False, lsns=lsns)
+        if last is None and seq & SEQ_BITS < _newest(store, known):
             # Nothing says where it ends, but a later one was taken.
-            last = piece.above
-        if last is None or last > piece.above:
-            yield piece
+            last = above
+        if last is None or last > above:
+            yield item
         reached[store] = last if before is None or last is None else max(last, before)
 
 
-def _hole(share: Share, before: int, tolerant: bool) -> Iterator[Piece]:
+def _hole(share: Share, before: int, tolerant: bool) -> Iterator[Trouble]:
     header = share.place.header
     if header.first_lsn <= before + 1:
         return
@@ -153,9 +143,4 @@ def _hole(share: Share, before: int, tolerant: bool) -> Iterator[Piece]:
     if not tolerant:
         raise SourceError("BINLOG_DAMAGED", f"{what}; name the archive too, and all segments; or "
                           "go on without them with --damage skip")  # fmt: skip
-    yield Piece(Trouble(share.place, what, before + 1, None), before)
-
-
-def tasks_of(pieces: Iterable[Piece], task_bytes: int) -> list[tuple[Piece, ...]]:
-    """What each task reads."""
-    return packed(pieces, lambda piece: size_of(piece.item), task_bytes)
+    yield Trouble(share.place, what, before + 1, None)

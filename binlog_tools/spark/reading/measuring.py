@@ -1,10 +1,10 @@
 """How far each segment may be read: its successor says it; else its seal, even where a manifest
-tells of it; else, while a server writes it, the watermark (`durable`).
+tells of it; else, while a server writes it, the watermark.
 """
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.archive_manifest import Entry
 from beanstalk_twisted.binlog.records.others import CleanStop
@@ -18,17 +18,45 @@ from beanstalk_twisted.binlog.segments.format import (
 )
 from beanstalk_twisted.binlog.segments.seals import FoundSeal, SealIndex, read_seal
 from binlog_tools.spark.definitions.addresses import name_of, split, within
-from binlog_tools.spark.files.opening import BadRange, open_file
-from binlog_tools.spark.reading.candidates import LOOKS_AT_ONCE, Candidate, Key
-from binlog_tools.spark.segments.durable import durable_part
-from binlog_tools.spark.segments.framing import Stretch, is_intact
+from binlog_tools.spark.files import BadRange, open_file
+from binlog_tools.spark.segments.wanted import Stretch
+
+LOOKS_AT_ONCE: Final = 16
+"""Files that are looked at at the same time: on network storage each takes milliseconds."""
+
+Key = tuple[bytes, int]
+"""What identifies a segment: its store and its number in it."""
+
+Durables = dict[int, tuple[int, int]]
+"""By the salt of a segment, up to which byte and LSN it was durable at an earlier look."""
+
+
+class Candidate(NamedTuple):
+    """A file that is a segment.
+
+    :ivar path: or its URL.
+    :ivar is_archived: it is complete, and never changes.
+    :ivar is_in_use: it lies in the directory of a server, and is the newest one there.
+    :ivar from_folder: it was found in a folder, all of whose segments are asked for.
+    :ivar copies: other files that are the same segment.
+    :ivar known: what the manifest beside it says; then it was not opened.
+    """
+
+    path: str
+    header: SegmentHeader
+    size: int
+    is_archived: bool
+    is_in_use: bool
+    from_folder: bool
+    copies: tuple[str, ...] = ()
+    known: Entry | None = None
 
 
 class Segment(NamedTuple):
     """A segment, and what of it may be read.
 
-    :ivar size: how much of the file may be mapped: what lies behind may be cut off.
-    :ivar next_lsn: the LSN behind it, None if nothing says that.
+    :ivar size: how much of the file may be mapped: what follows may be cut off.
+    :ivar next_lsn: the LSN after it, None if nothing says that.
     :ivar logged_ns: when its first and last frames were built; None if nothing says that.
     :ivar seal: what its seal says, if it has one that holds, and was read.
     :ivar copies: other files that are this segment.
@@ -51,19 +79,21 @@ class Segment(NamedTuple):
 
 
 def measured(
-    chosen: Mapping[Key, Candidate], with_live: bool, seals_from: int = 0
+    chosen: Mapping[Key, Candidate], with_live: bool, seals_from: int = 0,
+    durable: Durables | None = None,
 ) -> list[Segment]:  # fmt: skip
     """How far each segment may be read; those are left out of which nothing may.
 
     :param with_live: whether those that are being written are read, as far as they are durable.
     :param seals_from: smaller segments whose end is known without their seal are measured without.
+    :param durable: of a stream: looked up and updated, so that nothing is looked at twice.
     """
 
     def measure(key: Key) -> Segment | None:
         each, after = chosen[key], chosen.get(_next(key))
         try:
             header = after.header if after else _beside(each)
-            return _measure(each, header, with_live, seals_from)
+            return _measure(each, header, with_live, seals_from, durable)
         except FileNotFoundError:
             return None
         except BadRange:
@@ -114,8 +144,9 @@ def _up_to(after: SegmentHeader) -> tuple[int, int]:
 
 
 def _measure(
-    each: Candidate, after: SegmentHeader | None, with_live: bool, seals_from: int
-) -> Segment | None:
+    each: Candidate, after: SegmentHeader | None, with_live: bool, seals_from: int,
+    durable: Durables | None,
+) -> Segment | None:  # fmt: skip
     if after is not None and each.size < seals_from:
         return _segment(each, *_up_to(after))
     with open_file(each.path, each.size) as file:
@@ -127,6 +158,8 @@ def _measure(
         return _segment(each, seal.end, seal.next_lsn, seal)
     if each.is_archived:
         return _segment(each, _without_trailer(each), None)
+    if durable is not None and each.is_in_use:
+        return _measure_growing(each, durable)
     return _measure_unfinished(each) if with_live else None
 
 
@@ -134,6 +167,8 @@ def _is_ended(each: Candidate, seal: FoundSeal) -> bool:
     """Whether a server has ended in order with this segment.  A power loss meanwhile may leave a
     seal, and not all that stands before it.
     """
+    from binlog_tools.spark.segments.framing import is_intact
+
     if CleanStop.kind not in seal.content.types or not seal.content.indexed:
         return False
     last = seal.content.indexed[-1]
@@ -164,6 +199,8 @@ def _without_trailer(each: Candidate) -> int:
 
 def _measure_unfinished(each: Candidate) -> Segment | None:
     """A segment that a server may be writing, or was writing when it crashed."""
+    from binlog_tools.spark.segments.durable import durable_part
+
     with open_file(each.path, each.size) as file:
         buffer = memoryview(file.snapshot())
     whole = Stretch(SEGMENT_HEADER_BYTES, _without_trailer(each), each.header.first_lsn)
@@ -179,3 +216,16 @@ def _measure_unfinished(each: Candidate) -> Segment | None:
         each.path, each.header, size, stretch, found.next_lsn if is_whole else None,
         logged if is_whole else None, None,
     )  # fmt: skip
+
+
+def _measure_growing(each: Candidate, durable: Durables) -> Segment:
+    """The newest segment of a log that a stream follows, from where it was durable before."""
+    from binlog_tools.spark.segments.durable import durable_end
+
+    header = each.header
+    before = durable.get(header.salt, (SEGMENT_HEADER_BYTES, header.first_lsn))
+    with open_file(each.path, each.size) as file:
+        end, next_lsn = durable_end(file.read, header, *before)
+    durable[header.salt] = end, next_lsn
+    stretch = Stretch(SEGMENT_HEADER_BYTES, end, header.first_lsn)
+    return Segment(each.path, header, end, stretch, next_lsn, None, None, each.copies)

@@ -1,5 +1,12 @@
-"""What a task reads, where it runs; of several copies of a segment one that is not damaged."""
+"""What a task reads, where it runs: of several copies of a segment one that is not damaged.
 
+A server trims the oldest segments of its log.  A task opens all its local files before it gives a
+row, and so holds what it reads.  If the oldest of what a query reads of a log are gone by then,
+and no other task reads of them, it goes on without: as a query that was planned a moment later.
+"""
+
+import contextlib
+import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -7,26 +14,108 @@ from beanstalk_twisted.binlog.segments.format import (
     REHOMED,
     SEGMENT_HEADER_BYTES,
     HeaderProblem,
+    SegmentHeader,
     decode_segment_header,
+    parse_segment_name,
 )
 from beanstalk_twisted.binlog.segments.seals import read_seal
-from beanstalk_twisted.object_storage.store import BadUrl
+from beanstalk_twisted.object_storage.store import BadUrl, is_url
+from binlog_tools.spark.definitions.addresses import split, within
 from binlog_tools.spark.definitions.errors import SourceError, bad_url, damaged, unreadable
-from binlog_tools.spark.files.opening import BadRange, LogFile, open_file
-from binlog_tools.spark.reading.holding import Held, standing
+from binlog_tools.spark.files import BadRange, LocalFile, LogFile, open_file
 from binlog_tools.spark.reading.planning import Share, Task, Trouble
-from binlog_tools.spark.segments.decoding import Wanted, batches
-from binlog_tools.spark.segments.framing import Verify, is_intact
-from binlog_tools.spark.segments.producing import Place, damage_row
+from binlog_tools.spark.segments.wanted import Place, Verify, Wanted
+
+HELD_FILES: Final = 256
+"""Files that a task holds, the oldest first, each for a file descriptor: a quarter of what a
+process may have by default."""
 
 _MISSING: Final = ("BINLOG_TRIMMED", "BINLOG_DAMAGED")
 
 
 def is_damage(problem: SourceError) -> bool:
-    """Whether a segment that cannot be opened because of this is a row of damage with
+    """Return True if a segment that cannot be opened because of this is a row with
     ``damage=skip``.
     """
     return problem.code in _MISSING or isinstance(problem.__cause__, BadRange)
+
+
+class Held:
+    """The local files of a task, open.  What it gives stays usable after its end."""
+
+    def __init__(self, task: Task) -> None:
+        paths = dict.fromkeys(
+            item.place.path
+            for item in task
+            if isinstance(item, Share) and not is_url(item.place.path)
+        )
+        self._fds: dict[str, int] = {}
+        for path in list(paths)[:HELD_FILES]:
+            # Whoever reads it will say why it cannot be.
+            with contextlib.suppress(OSError):
+                self._fds[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def open(self, path: str) -> LogFile:
+        """As `open_file`, also if the file is gone meanwhile."""
+        if path in self._fds:
+            return LocalFile(path, os.dup(self._fds[path]))
+        return open_file(path)
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._fds
+
+    def __enter__(self) -> "Held":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for fd in self._fds.values():
+            os.close(fd)
+        self._fds.clear()
+
+
+def standing(task: Task, held: Held) -> Iterator[Share | Trouble]:
+    """What is left of a task without the segments that were trimmed before it began."""
+    kept: set[bytes] = set()
+    for item in task:
+        if isinstance(item, Share):
+            store = item.place.header.store_uuid
+            if store not in kept and _is_trimmed(item, held):
+                continue
+            kept.add(store)
+        yield item
+
+
+def _is_trimmed(share: Share, held: Held) -> bool:
+    """Whether a segment is gone since its log now begins after it."""
+    path = share.place.path
+    is_there = path in held or not share.is_oldest or is_url(path)
+    if is_there or any(map(_exists, (*share.copies, *share.elsewhere))):
+        return False
+    first = _first_header(split(path)[0])
+    header = share.place.header
+    return first is not None and first.store_uuid == header.store_uuid and first.seq > header.seq
+
+
+def _exists(address: str) -> bool:
+    try:
+        open_file(address).close()
+    except FileNotFoundError:
+        return False
+    except OSError:
+        # Whoever reads it will say why it cannot be.
+        return True
+    return True
+
+
+def _first_header(folder: str) -> SegmentHeader | None:
+    """Of the oldest segment in a server's directory; None if it cannot be read."""
+    try:
+        first = min(name for name in os.listdir(folder) if parse_segment_name(name) is not None)
+        with open_file(within(folder, first)) as file:
+            header = decode_segment_header(file.read(0, SEGMENT_HEADER_BYTES))
+    except (FileNotFoundError, ValueError):
+        return None
+    return header if isinstance(header, SegmentHeader) else None
 
 
 class Opened(NamedTuple):
@@ -48,7 +137,6 @@ def _open_share(
     """Map or fetch what a share needs of the file, which has to be the one that was planned with.
 
     :param may_be_shorter: it is a copy, which may have been made while the segment grew.
-    :param open_one: opens a file by its address.
     :raise SourceError: it is gone, another one, or shorter.
     """
     place = share.place
@@ -71,7 +159,7 @@ def _opened(file: LogFile, share: Share) -> Opened:
     place = share.place
     if file.size < share.size:
         raise _changed(place)
-    buffer = file.view(share.size, *_extent(file, share))
+    buffer = file.view(share.size, *_extent(share))
     header = decode_segment_header(file.read(0, SEGMENT_HEADER_BYTES))
     if isinstance(header, HeaderProblem) and not header.foreign:
         raise damaged(place.path, 0, header.why)
@@ -85,13 +173,12 @@ def _opened(file: LogFile, share: Share) -> Opened:
     return Opened(place, buffer, tubes)
 
 
-def _extent(file: LogFile, share: Share) -> tuple[int, int]:
-    """From where to where a segment is read.  Re-homed frames may need what stands behind them."""
+def _extent(share: Share) -> tuple[int, int]:
+    """From where to where a segment is read.  Re-homed frames may need what follows them."""
     stretch = share.stretch
     if share.place.header.flags & REHOMED:
         return 0, share.size
-    start = 0 if stretch.start == SEGMENT_HEADER_BYTES else stretch.start
-    return start, stretch.end
+    return 0 if stretch.start == SEGMENT_HEADER_BYTES else stretch.start, stretch.end
 
 
 def _changed(place: Place) -> SourceError:
@@ -121,6 +208,9 @@ def task_batches(task: Task, wanted: Wanted) -> Iterator[Any]:
 
 
 def _batches_of(item: Share | Trouble, wanted: Wanted, held: Held) -> Iterator[Any]:
+    from binlog_tools.spark.segments.decoding import batches
+    from binlog_tools.spark.segments.producing import damage_row
+
     if isinstance(item, Trouble):
         yield damage_row(wanted.columns, item.place, item.lsn, item.problem, size=item.size)
         return
@@ -129,13 +219,15 @@ def _batches_of(item: Share | Trouble, wanted: Wanted, held: Held) -> Iterator[A
     except SourceError as problem:
         if wanted.damage == "fail" or not is_damage(problem):
             raise
+        lsn = max(item.stretch.first_lsn, item.lsns.low)
         size = item.stretch.end - item.stretch.start
-        yield damage_row(
-            wanted.columns, item.place, item.stretch.first_lsn, problem.what, size=size
-        )
+        yield damage_row(wanted.columns, item.place, lsn, problem.what, size=size)
         return
     tubes = item.tubes if opened.tubes is None else opened.tubes
-    yield from batches(opened.buffer, opened.place, item.stretch, wanted, tubes)
+    yield from batches(
+        opened.buffer, opened.place, item.stretch, wanted.within(item.lsns), tubes,
+        told_before=item.lsns.low,
+    )  # fmt: skip
 
 
 def open_soundest(
@@ -169,5 +261,7 @@ def _of_copy(share: Share, path: str) -> Share:
 
 
 def _is_sound(opened: Opened, share: Share, verify: Verify, with_bodies: bool) -> bool:
+    from binlog_tools.spark.segments.framing import is_intact
+
     header = share.place.header
     return is_intact(opened.buffer, header, share.stretch, verify, with_bodies)

@@ -1,4 +1,4 @@
-"""The options of the source, checked: an option that is misspelt must not read everything."""
+"""The options of batch reads and of streams, checked: a misspelt one must not read everything."""
 
 import difflib
 import json
@@ -14,17 +14,19 @@ from binlog_tools.logs.quantities import parse_size, parse_time
 from binlog_tools.spark.definitions.columns import BY_NAME, UNASKED
 from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.reading.planning import TASK_BYTES
-from binlog_tools.spark.segments.conditions import Condition
-from binlog_tools.spark.segments.decoding import (
+from binlog_tools.spark.segments.wanted import (
     COPIES_CHOICES,
     DAMAGE_CHOICES,
+    MAX_NUMBER,
     RECORDS,
+    VERIFY,
+    Condition,
     Copies,
     Damage,
     Records,
+    Verify,
     Wanted,
 )
-from binlog_tools.spark.segments.framing import MAX_NUMBER, VERIFY, Verify
 
 OPTIONS: Final[Mapping[str, str]] = {
     "path": "what `load` is given",
@@ -37,14 +39,13 @@ OPTIONS: Final[Mapping[str, str]] = {
     "lsnFrom": "only records from this LSN on",
     "lsnTo": "only records up to this LSN, itself included",
     "partitionBytes": "how much a task reads, `64M` by default",
-    "pushdown": "`false`, or `true`: filters spare segments; then one query for each `load()`",
     "records": "`jobs`; `all`: also those not of jobs; or `history`: also `start` and `clean-stop`",
     "servers": "names for stores, as `UUID:name,UUID:name`",
     "since": "only what was logged then or later: `2026-01-31T12:00Z`, `-2h`, or seconds",
     "tags": "`false`, or `true`: the columns from `unique_key` to `policy` too; not with `columns`",
+    "tube": "only these tubes, as `mail,media`",
     "until": "only what was logged before",
     "verify": "`frames`: all checksums of what is read; `headers`; `none`",
-    "view": "`events`, or `segments`: one row a segment, see below",
 }
 """Every option of a batch read, and what it takes; the first choice is the default."""
 
@@ -62,7 +63,6 @@ class Asked(NamedTuple):
 
     :ivar columns: those asked for by name, None: all, with ``body`` and ``tags`` or without.
     :ivar conditions: what every row has to fulfil, but those of damage.
-    :ivar pushdown: whether Spark's filters may decide what is read.
     """
 
     paths: tuple[str, ...]
@@ -74,10 +74,8 @@ class Asked(NamedTuple):
     verify: Verify
     live: bool
     servers: Mapping[str, str]
-    view: str
     partition_bytes: int
     conditions: tuple[Condition, ...] = ()
-    pushdown: bool = False
     tags: bool = False
 
     @property
@@ -109,10 +107,6 @@ def parse_options(options: Mapping[str, str], also: Mapping[str, str] | None = N
         raise wrong("columns", "give either columns or body; body can be one of the columns")
     if "columns" in given and "tags" in given:
         raise wrong("columns", "give either columns or tags; name those of tags that you want")
-    if given.get("view", "").strip().lower() == "segments":
-        for name in ROWS_ONLY:
-            if name.lower() in given:
-                raise wrong(name, "it is for the view of events; filter segments with where()")
     return Asked(
         _paths(given), _columns(given), choice(given, "body", ("false", "true")) == "true",
         cast(Records, choice(given, "records", tuple(RECORDS))),
@@ -120,9 +114,7 @@ def parse_options(options: Mapping[str, str], also: Mapping[str, str] | None = N
         cast(Damage, choice(given, "damage", DAMAGE_CHOICES)),
         cast(Verify, choice(given, "verify", VERIFY)),
         choice(given, "live", ("include", "skip")) == "include",
-        _servers(given.get("servers", "")), choice(given, "view", ("events", "segments")),
-        _partition_bytes(given), _conditions(given),
-        choice(given, "pushdown", ("false", "true")) == "true",
+        _servers(given.get("servers", "")), _partition_bytes(given), _conditions(given),
         choice(given, "tags", ("false", "true")) == "true",
     )  # fmt: skip
 
@@ -256,29 +248,154 @@ def _moment(text: str) -> tuple[int]:
     return (moment_ns,)
 
 
-_CONDITIONS: Final[Mapping[str, tuple[str, str, Callable[[str], tuple[int, ...]]]]] = {
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(word.strip() for word in text.split(","))
+    if not all(names):
+        raise ValueError(f"{text!r} names no tube")
+    return names
+
+
+_CONDITIONS: Final[Mapping[str, tuple[str, str, Callable[[str], tuple[Any, ...]]]]] = {
     "since": ("logged_ns", ">=", _moment),
     "until": ("logged_ns", "<", _moment),
     "lsnFrom": ("lsn", ">=", _number),
     "lsnTo": ("lsn", "<=", _number),
     "job": ("job", "=", _numbers),
+    "tube": ("tube", "=", _names),
 }
 """The options that say which rows are wanted, each as a condition."""
 
-ROWS_ONLY: Final = (*_CONDITIONS, "pushdown")
-"""Options that only the view of events takes."""
 
+def check_schema(fields: list[tuple[str, str]]) -> tuple[str, ...]:
+    """Return the columns that a schema of the user's wants.
 
-def check_schema(fields: list[tuple[str, str]], known: Mapping[str, Any]) -> tuple[str, ...]:
-    """:return: the columns that a schema of the user's wants.
     :raise SourceError: there is no such column, or it is of another type.
     """
     if not fields:
         raise SourceError("BINLOG_SCHEMA", "the schema has no columns; lsn is the smallest")
     for name, kind in fields:
-        if name not in known:
-            raise SourceError("BINLOG_SCHEMA", _no_column(name, known))
-        if kind != known[name].ddl:
-            what = f"column {name} is {known[name].ddl}, and not {kind}"
+        if name not in BY_NAME:
+            raise SourceError("BINLOG_SCHEMA", _no_column(name, BY_NAME))
+        if kind != BY_NAME[name].ddl:
+            what = f"column {name} is {BY_NAME[name].ddl}, and not {kind}"
             raise SourceError("BINLOG_SCHEMA", what)
     return tuple(name for name, _ in fields)
+
+
+# Streams.
+
+UNLIMITED: Final = MAX_NUMBER - 1
+"""No limit, in bytes or records."""
+
+BATCH_BYTES: Final = 256 << 20
+"""What a batch reads at most: a few tasks of the usual size, some seconds of work."""
+
+STREAM_OPTIONS: Final[Mapping[str, str]] = {
+    "archive": "the server's archive, or a pattern: where segments are that it has deleted",
+    "startingOffsets": '`earliest`; `latest`; or LSNs by store, `{"UUID": 4711}`',
+    "startingLsn": "begin with this LSN, in every store",
+    "startingTimestamp": "begin with what was logged at this time, as `2026-01-31T12:00Z`, `-2h`",
+    "maxBytesPerTrigger": "how much of the logs a batch reads, `256M` by default",
+    "maxRowsPerTrigger": "how many records a batch reads",
+    "failOnDataLoss": "`true`, or `false`: a row with the event `damage` for trimmed segments",
+}
+"""Options of a stream, and what each takes; the first choice is the default."""
+
+SPARKS_OWN: Final = ("checkpointLocation", "queryName")
+
+BATCH_ONLY: Final = ("live", "partitionBytes", *_CONDITIONS)
+
+
+class Streamed(NamedTuple):
+    """What the options of a stream say.
+
+    :ivar asked: what they say of rows.
+    :ivar paths: where to look, the archive last.
+    :ivar starts: LSNs by store.
+    :ivar since_ns: begin with what was logged then; None: not asked for.
+    """
+
+    asked: Asked
+    paths: tuple[str, ...]
+    is_latest: bool
+    starts: Mapping[str, int]
+    lsn: int | None
+    since_ns: int | None
+    most_bytes: int
+    most_rows: int
+    tolerates_loss: bool
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> "Streamed":
+        """:raise SourceError: one is unknown, or its value is."""
+        given = {name.lower(): str(value) for name, value in options.items()}
+        for name in BATCH_ONLY:
+            if name.lower() in given:
+                raise wrong(name, "it is for batch reads; a stream has no use for it")
+        asked = parse_options(options, dict.fromkeys([*STREAM_OPTIONS, *SPARKS_OWN], ""))
+        archive = given.get("archive", "")
+        _refuse_several(given)
+        offsets = given.get("startingoffsets", "earliest").strip()
+        return cls(
+            asked, (*asked.paths, *((archive,) if archive else ())), offsets == "latest",
+            _starts(offsets), _from_one(given, "startingLsn", "LSN"), _since(given),
+            _batch_bytes(given),
+            _from_one(given, "maxRowsPerTrigger", "whole number from 1 on") or UNLIMITED,
+            choice(given, "failOnDataLoss", ("true", "false")) == "false",
+        )  # fmt: skip
+
+    @property
+    def rows(self) -> str:
+        """What decides which rows a log gives; it must not change in the middle of a stream."""
+        asked = self.asked
+        servers = ",".join(f"{uuid}:{name}" for uuid, name in sorted(asked.servers.items()))
+        return f"records={asked.records} copies={asked.copies} servers={servers or '-'}"
+
+
+def _refuse_several(given: Mapping[str, str]) -> None:
+    names = [name for name in ("startingOffsets", "startingLsn", "startingTimestamp")
+             if name.lower() in given]  # fmt: skip
+    if len(names) > 1:
+        raise wrong(names[1], f"give either this or {names[0]}")
+
+
+def _starts(text: str) -> dict[str, int]:
+    if text in ("earliest", "latest"):
+        return {}
+    try:
+        found = {str(store).replace("-", ""): int(lsn) for store, lsn in json.loads(text).items()}
+    except (ValueError, TypeError, AttributeError):
+        found = {}
+    if not found or not all(_UUID.fullmatch(store) for store in found):
+        raise wrong(
+            "startingOffsets", f'{text!r} is none of earliest, latest, {{"UUID of a store": LSN}}'
+        )
+    return found
+
+
+def _from_one(given: Mapping[str, str], name: str, kind: str) -> int | None:
+    text = given.get(name.lower())
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < MAX_NUMBER):
+        raise wrong(name, f"{text!r} is no {kind}")
+    return int(text)
+
+
+def _since(given: Mapping[str, str]) -> int | None:
+    text = given.get("startingtimestamp")
+    if text is None:
+        return None
+    try:
+        return parse_time(text, time.time_ns())
+    except ValueError as problem:
+        raise wrong("startingTimestamp", str(problem)) from None
+
+
+def _batch_bytes(given: Mapping[str, str]) -> int:
+    size = size_of(given, "maxBytesPerTrigger")
+    if size is None:
+        return UNLIMITED if "maxrowspertrigger" in given else BATCH_BYTES
+    if size < 1:
+        raise wrong("maxBytesPerTrigger", "1 is the least; a batch takes a frame at least")
+    return size

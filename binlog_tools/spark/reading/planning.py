@@ -1,14 +1,30 @@
-"""How the work is cut: many small segments into one task, one large segment into many."""
+"""Which segments a query reads, cut into tasks: conditions leave segments out, many small ones
+become one task, a large one becomes many.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Final, NamedTuple
 
+from beanstalk_twisted.binlog.records.jobs import KEY
+from beanstalk_twisted.binlog.segments.format import parse_segment_name
+from binlog_tools.console.wording import text_of
+from binlog_tools.spark.definitions.addresses import name_of
 from binlog_tools.spark.definitions.packing import packed
 from binlog_tools.spark.reading.measuring import Segment
-from binlog_tools.spark.segments.conditions import EVERY, Span
-from binlog_tools.spark.segments.framing import Stretch
-from binlog_tools.spark.segments.producing import Place
+from binlog_tools.spark.segments.wanted import (
+    EVERY,
+    RECORDS,
+    Condition,
+    Place,
+    Records,
+    Span,
+    Stretch,
+    bounds,
+)
+
+NOTHING: Final = Span(1 << 63, -1)
+"""No value at all."""
 
 TASK_BYTES: Final = 64 << 20
 """What a task reads: a segment of the usual size, 0.2 s of work."""
@@ -22,7 +38,8 @@ class Share(NamedTuple):
     :ivar elsewhere: where the file may be by then: a server moves segments on.
     :ivar is_oldest: no other task reads of this segment, nor of earlier ones of its log.
     :ivar tubes: names that were said before; None: they are searched for, unless a seal says them.
-    :ivar next_lsn: the LSN behind the segment, None if nothing says that.
+    :ivar next_lsn: the LSN after the segment, None if nothing says that.
+    :ivar lsns: the only records that are wanted, and the only damage.
     """
 
     place: Place
@@ -33,12 +50,13 @@ class Share(NamedTuple):
     tubes: Mapping[int, bytes] | None = None
     is_oldest: bool = False
     next_lsn: int | None = None
+    lsns: Span = EVERY
 
 
 class Trouble(NamedTuple):
-    """What is known before anything is read: a row that says that something is missing.
+    """Something missing that is known before anything is read: a row of damage.
 
-    :ivar place: of the segment behind a gap; None: of none that is known.
+    :ivar place: of the segment after a gap; None: no segment is known.
     :ivar first_seq: of a gap, the first segment that is missing.
     :ivar path: of a file whose header cannot be used.
     """
@@ -59,14 +77,12 @@ def shares_of(
     segment: Segment, server: str, task_bytes: int = TASK_BYTES, lsns: Span = EVERY,
     logged_ns: Span = EVERY,
 ) -> Iterator[Share]:  # fmt: skip
-    """The parts of a segment, each of one task's size at most as far as its index allows, but for
-    those whose LSNs are not wanted, or which were logged at other times.
+    """The parts of a segment that may have such records, each of one task's size at most as far as
+    the seal's index allows.
     """
     place = Place(segment.path, segment.header, server)
     for stretch in _cut(segment, task_bytes, lsns, logged_ns):
-        yield Share(
-            place, stretch, segment.size, segment.copies, next_lsn=segment.next_lsn
-        )  # fmt: skip
+        yield Share(place, stretch, segment.size, segment.copies, next_lsn=segment.next_lsn)
 
 
 def _cut(segment: Segment, task_bytes: int, lsns: Span, logged_ns: Span) -> Iterator[Stretch]:
@@ -94,11 +110,64 @@ def _cut(segment: Segment, task_bytes: int, lsns: Span, logged_ns: Span) -> Iter
         yield Stretch(start[0], whole.end, start[1])
 
 
-def size_of(item: Share | Trouble) -> int:
-    """Bytes that a task reads of it at most."""
+def tasks_of(items: Iterable[Share | Trouble], task_bytes: int = TASK_BYTES) -> list[Task]:
+    """Pack neighbours together, up to a size."""
+    return packed(items, _size_of, task_bytes)
+
+
+def _size_of(item: Share | Trouble) -> int:
     return item.stretch.end - item.stretch.start if isinstance(item, Share) else 0
 
 
-def tasks_of(items: Iterable[Share | Trouble], task_bytes: int = TASK_BYTES) -> list[Task]:
-    """What each task reads."""
-    return packed(items, size_of, task_bytes)
+def oldest_marked(tasks: Iterable[Task]) -> Iterator[Task]:
+    """Mark ``is_oldest`` in the first task of each log the segments that only this task reads."""
+    every = list(tasks)
+    begun: set[bytes] = set()
+    for task, following in zip_longest(every, every[1:], fillvalue=()):
+        continued = {_key(item) for item in following if isinstance(item, Share)}
+        stores = {item.place.header.store_uuid for item in task if isinstance(item, Share)}
+        yield tuple(
+            item._replace(is_oldest=True)
+            if isinstance(item, Share)
+            and item.place.header.store_uuid not in begun
+            and _key(item) not in continued
+            and parse_segment_name(name_of(item.place.path)) is not None
+            else item
+            for item in task
+        )
+        begun |= stores
+
+
+def _key(share: Share) -> tuple[bytes, int]:
+    return share.place.header.store_uuid, share.place.header.seq
+
+
+def may_match(segment: Segment, conditions: Iterable[Condition], records: Records) -> bool:
+    """Return False if no row of a segment can be wanted, as far as it is known.
+
+    Rows of damage are null, or within these bounds.
+    """
+    known: dict[str, Span | frozenset[str]] = {}
+    if segment.next_lsn is not None:
+        known["lsn"] = Span(segment.header.first_lsn, segment.next_lsn - 1)
+    if segment.logged_ns is not None:
+        known["logged_ns"] = Span(*segment.logged_ns)
+    seal = segment.seal
+    if seal is not None:
+        # The ids in KEY records are not counted: those jobs are gone.
+        if KEY not in seal.types or KEY not in RECORDS[records]:
+            known["job"] = Span(*seal.jobs) if seal.jobs != (0, 0) else NOTHING
+        if segment.names_tubes:
+            known["tube"] = frozenset(text_of(name) for name in seal.tubes.values())
+    return all(_may_fulfil(known.get(each.column), each) for each in conditions)
+
+
+def _may_fulfil(known: Span | frozenset[str] | None, condition: Condition) -> bool:
+    if known is None:
+        return True
+    if isinstance(known, frozenset):
+        return not known.isdisjoint(condition.values)
+    if condition.how == "=":
+        return any(known.low <= value <= known.high for value in condition.values)
+    wanted = bounds([condition], condition.column)
+    return known.meets(wanted.low, wanted.high)

@@ -1,5 +1,5 @@
-"""The report: tables are read (`tables`, `readings`, `series` in `steps`, with histograms in
-`lengths`), judged (`summaries`, `findings`), laid out (`sections`) and written as one page
-or as JSON (`page`); `making` does all of it.  Neither Spark nor Java is needed:
-`storing` finds a table's files.
+"""The report: tables are read (`stored`, `readings`, `series`, with histograms in `lengths`), judged
+(`findings`), laid out (`sections`) and written as one page or as JSON (`page`); `making` does all
+of it, and `scales` has units and steps.  Neither Spark nor Java is needed: `storing` finds the
+files of a table.
 """

@@ -8,19 +8,27 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from binlog_tools.spark.reporting.readings import Readings, server_text
-from binlog_tools.spark.reporting.series import ALL, OTHERS, Flow
-from binlog_tools.spark.reporting.summaries import Summary, summaries, whole_summary
-from binlog_tools.spark.reporting.targets import PARTS
-from binlog_tools.spark.reporting.texts import (
+from binlog_tools.spark.reporting.scales import (
     count_text,
     length_text,
     seconds_text,
     share_text,
     time_text,
 )
+from binlog_tools.spark.reporting.series import (
+    ALL,
+    OTHERS,
+    Flow,
+    Summary,
+    summaries,
+    whole_summary,
+)
 
 MAX_FINDINGS: Final = 8
 """The weightiest: who reads more than that reads the figures."""
+
+MAX_NAMED: Final = 5
+"""Other tubes that a finding names."""
 
 FEW_RUNS: Final = 20
 """Of fewer runs no share is told: one more failure would change it by 5 of 100."""
@@ -73,25 +81,43 @@ class Finding(NamedTuple):
     """:ivar weight: the heaviest comes first; about 1 at a threshold.
     :ivar figure: the id of what shows it, on the page.
     :ivar tube: to be chosen there; empty: all.
+    :ivar subject: whom it is about, if that is no tube.
     """
 
     weight: float
     text: str
     figure: str
     tube: str = ""
+    subject: str = ""
 
 
 def findings(now: Readings, before: Readings | None = None) -> list[Finding]:
-    """:param before: the period that the report compares with."""
-    found: list[Finding] = []
+    """Return what stands out, the weightiest first; one line a rule, however many tubes break it.
+
+    :param before: the period that the report compares with.
+    """
+    rules = [_kinds(now), _dead(now), _workers(now), _restarts(now)]
     if now.flow is not None:
         rows = [row for row in summaries(now.flow) if row.tube != OTHERS]
-        found += [*_failing(rows), *_waiting(rows), *_climbing(now.flow)]
+        rules += [_failing(rows), _waiting(rows), _climbing(now.flow)]
         if before is not None and before.flow is not None:
-            found += _worse(now.flow, before.flow)
-    found += [*_missed(now), *_kinds(now), *_dead(now), *_workers(now), *_restarts(now)]
+            worse = list(_worse(now.flow, before.flow))
+            rules += [iter([each for each in worse if each.figure == figure])
+                      for figure in ("wait", "run", "flow")]  # fmt: skip
+    found = [each for rule in rules for each in _together(list(rule))]
     found.sort(key=lambda finding: (-finding.weight, finding.text))
     return found[:MAX_FINDINGS]
+
+
+def _together(found: Sequence[Finding]) -> Iterator[Finding]:
+    """One finding for all of a rule: the weightiest, and what else it holds for."""
+    if not found:
+        return
+    first, *rest = sorted(found, key=lambda finding: (-finding.weight, finding.text))
+    others = list(dict.fromkeys(each.tube or each.subject for each in rest))
+    named = ", ".join(others[:MAX_NAMED])
+    more = f" and {len(others) - MAX_NAMED} more" if len(others) > MAX_NAMED else ""
+    yield first._replace(text=f"{first.text} Likewise: {named}{more}.") if others else first
 
 
 def _failing(rows: Sequence[Summary]) -> Iterator[Finding]:
@@ -167,22 +193,6 @@ def _worse(now: Flow, before: Flow) -> Iterator[Finding]:
                 )  # fmt: skip
 
 
-def _missed(now: Readings) -> Iterator[Finding]:
-    tubes = {} if now.targets is None else now.targets.tubes
-    for tube, kept in tubes.items():
-        if kept.breached:
-            shares = " and ".join(
-                f"{100 * share:.1f} % of its {part}s" for part in PARTS
-                if (share := kept.share(part)) is not None
-            )  # fmt: skip
-            yield Finding(
-                1.0 + kept.breached / kept.hours,
-                f"Tube {tube} missed its target in {kept.breached:,} of "
-                f"{count_text(kept.hours, 'hour')}: "
-                f"{shares} were within it.", "sla", tube,
-            )  # fmt: skip
-
-
 def _kinds(now: Readings) -> Iterator[Finding]:
     total = sum(kind["failures"] for kind in now.kinds)
     for kind in now.kinds[:1]:
@@ -195,7 +205,7 @@ def _kinds(now: Readings) -> Iterator[Finding]:
                 2 * kind["failures"] / total / KIND_SHARE,
                 f"{who} has {kind['failures']:,} of {total:,} failures of jobs that fail again and "
                 f"again: {count_text(kind['jobs'], 'job')}, {kind['alive']:,} still there. {known}",
-                "kinds",
+                "jobs" if now.jobs else "kinds",
             )
 
 
@@ -206,7 +216,7 @@ def _dead(now: Readings) -> Iterator[Finding]:
         yield Finding(
             1.0 + float(np.log10(count)),
             f"{count_text(count, 'dead letter')} there, {most.jobs:,} of tube {tube} by {reason}: "
-            f"they stay until somebody tries them again or deletes them.", "dead",
+            "they stay until somebody tries them again or deletes them.", "dead",
         )  # fmt: skip
 
 
@@ -224,20 +234,22 @@ def _workers(now: Readings) -> Iterator[Finding]:
                 times / WORKER_TIMES,
                 f"Worker {worker_text(row)} failed {share_text(failed, row['runs'])} of its "
                 f"{row['runs']:,} runs, all together {share_text(whole.failed, whole.runs)}.",
-                "workers",
-            )
+                "workers", subject=worker_text(row),
+            )  # fmt: skip
 
 
 def _restarts(now: Readings) -> Iterator[Finding]:
-    restarts = [mark for mark in now.marks if mark.kind == "restart"]
+    restarts = [mark for mark in now.marks if mark.kind != "deploy"]
     if now.flow is None or len(restarts) < RESTARTS_A_DAY:
         return
     days = max(1.0, (now.flow.survey.last - now.flow.survey.start) / 86_400)
     if len(restarts) >= RESTARTS_A_DAY * days:
+        kills = sum(mark.kind == "kill" for mark in restarts)
         yield Finding(
             len(restarts) / days / RESTARTS_A_DAY,
-            f"Servers were started anew {len(restarts)} times in {seconds_text(days * 86_400)}, "
-            f"last before {time_text(restarts[-1].at)}: was that meant?", "marks",
+            f"Servers were restarted {len(restarts)} times in {seconds_text(days * 86_400)}, "
+            f"{kills} of them after a kill or crash, last at {time_text(restarts[-1].at)}.",
+            "marks",
         )  # fmt: skip
 
 

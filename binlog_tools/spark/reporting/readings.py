@@ -15,6 +15,7 @@ import pyarrow.dataset as ds
 from binlog_tools.spark.definitions.addresses import within
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.definitions.samples import readable
+from binlog_tools.spark.reporting.scales import MINUTE_S
 from binlog_tools.spark.reporting.series import (
     ALWAYS,
     ENDS,
@@ -25,14 +26,7 @@ from binlog_tools.spark.reporting.series import (
     flow,
     in_steps,
 )
-from binlog_tools.spark.reporting.steps import MINUTE_S
-from binlog_tools.spark.reporting.tables import (
-    Rows,
-    open_table,
-    refuse_unfinished,
-    seconds_of,
-)
-from binlog_tools.spark.reporting.targets import Targets, targets_of
+from binlog_tools.spark.reporting.stored import Rows, open_table, seconds_of
 
 ENDED_BY: Final = {
     "ttr-expired": "timeouts", "release": "releases", "bury": "buries",
@@ -121,6 +115,9 @@ def _tubes(column: pa.Array, names: Sequence[str]) -> np.ndarray:
 ROWS: Final = 20
 """Rows of the lists of what is worst: what somebody reads."""
 
+KIND_JOBS: Final = 10
+"""Jobs of a kind that are listed: enough to look at."""
+
 MAX_MARKS: Final = 200
 """Marks on a time axis, the newest: more would hide what they mark."""
 
@@ -131,7 +128,8 @@ class Mark(NamedTuple):
     """A moment that figures show.
 
     :ivar at: seconds since the epoch.
-    :ivar kind: ``restart`` or ``deploy``.
+    :ivar kind: ``deploy``; or how the server had ended before this start: ``kill``, ``stop`` in
+        order, or ``restart`` if that is not known.
     """
 
     at: float
@@ -165,9 +163,9 @@ class Readings:
     :ivar outcomes: of jobs; ``begun_before`` of them were there before the log begins.
     :ivar dead: dead letters that are there, by the tube that they died in and why.
     :ivar died: jobs that died in the period, also those that were brought back or deleted since.
-    :ivar targets: how they were kept; None: there is no table of them.
     :ivar kinds: what fails again and again, and has since the period began, worst first, each with
         a ``sample`` if one is known.
+    :ivar jobs: of these kinds, those that failed most often.
     :ivar unended: runs without an end in the log, which no percentile counts.
     :ivar damages: places that could not be read; None if nobody looked.
     """
@@ -179,8 +177,8 @@ class Readings:
     begun_before: int = 0
     dead: dict[tuple[str, str], DeadLetters] = field(default_factory=dict)
     died: int = 0
-    targets: Targets | None = None
     kinds: list[Row] = field(default_factory=list)
+    jobs: list[Row] = field(default_factory=list)
     workers: list[Row] = field(default_factory=list)
     worker_count: int = 0
     unended: int = 0
@@ -188,7 +186,7 @@ class Readings:
     damages: int | None = None
 
 
-class Wish(NamedTuple):
+class Selection(NamedTuple):
     """What to read.
 
     :ivar tables: the directory, or URL, that the tables are in, each in one that is named after it.
@@ -200,36 +198,68 @@ class Wish(NamedTuple):
     period: Period = ALWAYS
 
 
-def read(wish: Wish, coarser: int = 1) -> Readings:
+def read(selection: Selection, coarser: int = 1) -> Readings:
     """:param coarser: so many times fewer steps than there may be.
     :raise TableError: there is no table, or one cannot be read, or they were not finished.
     """
-    refuse_unfinished(wish.tables)
-    opened = {name: open_table(within(wish.tables, name)) for name in KNOWN}
+    opened = {name: open_table(within(selection.tables, name)) for name in KNOWN}
     found = {name: rows for name, rows in opened.items() if rows is not None}
     if not found:
         raise TableError(
             "TABLE_NOT_FOUND",
-            f"{wish.tables}: there is none of the tables {', '.join(KNOWN)}; make them: "
-            f"python -m binlog_tools.spark tables LOG -o {wish.tables}",
+            f"{selection.tables}: there is none of the tables {', '.join(KNOWN)}; make them: "
+            f"python -m binlog_tools.spark tables LOG -o {selection.tables}",
         )
-    readings = Readings(wish.period, tuple(name for name in KNOWN if name not in found))
+    starts = open_table(within(selection.tables, STARTS))
+    if starts is not None:
+        _refuse_unfinished(selection.tables, {**found, STARTS: starts})
+    readings = Readings(selection.period, tuple(name for name in KNOWN if name not in found))
     for name, rows in found.items():
         if name == MINUTES:
-            readings.flow = flow(rows, wish.period, coarser)
+            readings.flow = flow(rows, selection.period, coarser)
         elif KNOWN[name] is not None:
             KNOWN[name](readings, rows)
     if readings.flow is not None and {"attempts", "lifetimes"} <= {*found}:
-        refine(readings.flow, found["attempts"], found["lifetimes"], wish.period, coarser)
-    sla = open_table(within(wish.tables, SLA))
-    if sla is not None:
-        readings.targets = targets_of(sla, *wish.period)
-    starts = open_table(within(wish.tables, STARTS))
+        refine(readings.flow, found["attempts"], found["lifetimes"], selection.period, coarser)
     if starts is not None:
-        readings.marks = _starts_in(starts, wish.period)
-    if wish.events is not None:
-        _look_at_events(readings, wish.events)
+        readings.marks = _starts_in(starts, selection.period)
+    jobs = open_table(within(selection.tables, "poison_jobs"))
+    if jobs is not None:
+        readings.jobs = _jobs_of(readings.kinds, jobs)
+    if selection.events is not None:
+        _look_at_events(readings, selection.events)
     return readings
+
+
+def _refuse_unfinished(place: str, found: Mapping[str, Rows]) -> None:
+    """:raise TableError: the tables have reached different records: a run makes them, or was
+    killed.
+    """
+    servers = {server for batch in found[STARTS].batches(["server"])
+               for server in batch["server"].to_pylist()}  # fmt: skip
+    reached = {tuple(sorted(rows.progress(servers).items())) for rows in found.values()}
+    # Those of `live` are commited one by one, and have no such rows in common.
+    if len(reached) > 1 and not found[STARTS].is_live:
+        raise TableError(
+            "TABLE_NOT_FOUND",
+            f"{place}: the run that made these tables has not come to its end; make them again: "
+            f"python -m binlog_tools.spark tables LOG -o {place}",
+        )
+
+
+def _jobs_of(kinds: Sequence[Row], jobs: Rows) -> list[Row]:
+    """Of each kind, the jobs that failed most often."""
+    found: dict[tuple[Any, Any], list[Row]] = {
+        (kind["tube"], kind["fingerprint"]): [] for kind in kinds
+    }
+    columns = ("tube", "fingerprint", "server", "job", "state", "failures", "last", "sample")
+    for batch in jobs.batches(columns):
+        for row in batch.to_pylist():
+            if (mine := found.get((row["tube"], row["fingerprint"]))) is not None:
+                mine.append(row)
+                mine.sort(key=lambda row: (-row["failures"], row["server"], row["job"]))
+                del mine[KIND_JOBS:]
+    return [row for mine in found.values() for row in mine]
 
 
 def _read_lifetimes(readings: Readings, rows: Rows) -> None:
@@ -309,11 +339,18 @@ def _read_workers(readings: Readings, rows: Rows) -> None:
 
 
 def _starts_in(rows: Rows, period: Period) -> list[Mark]:
-    found: dict[tuple[str, int], float] = {}
-    for batch in rows.batches(["server", "incarnation", "first_ns"]):
+    starts: dict[tuple[str, int], float] = {}
+    stopped: set[tuple[str, int]] = set()
+    names = [name for name in ("newest_ns", "stopped_ns") if name in rows.names]
+    for batch in rows.batches(["server", "incarnation", "first_ns", *names]):
         for row in batch.to_pylist():
-            found[row["server"], row["incarnation"]] = row["first_ns"] / 1e9
-    return [mark for mark in _restarts(found) if period.start <= mark.at < period.end]
+            key = row["server"], row["incarnation"]
+            starts[key] = row["first_ns"] / 1e9
+            if row.get("stopped_ns") is not None and row["stopped_ns"] == row["newest_ns"]:
+                stopped.add(key)
+    ends = {key: "stop" if (key[0], key[1] - 1) in stopped else "kill" for key in starts}
+    found = _restarts(starts, ends=ends if "stopped_ns" in names else {})
+    return [mark for mark in found if period.start <= mark.at < period.end]
 
 
 def _overlapping(batch: pa.RecordBatch, period: Period) -> pa.RecordBatch:
@@ -328,14 +365,22 @@ def _note_starts(starts: dict[tuple[str, int], float], batch: pa.RecordBatch) ->
             starts[key] = min(starts.get(key, first), first)
 
 
-def _restarts(starts: Mapping[tuple[str, int], float], what: str = "") -> list[Mark]:
-    """A mark for each start of a server but the first that is known."""
+def _restarts(
+    starts: Mapping[tuple[str, int], float], what: str = "",
+    ends: Mapping[tuple[str, int], str] = {},
+) -> list[Mark]:  # fmt: skip
+    """A mark for each start of a server but the first that is known.
+
+    :param ends: how the server had ended before.
+    """
     firsts: dict[str, int] = {}
     for server, start in sorted(starts):
         firsts.setdefault(server, start)
+    after = {"kill": " after a kill or crash", "stop": " after an ordered stop", "restart": what}
     return [
-        Mark(at, "restart", f"{server_text(server)}: start {start}{what}")
+        Mark(at, kind, f"{server_text(server)}: start {start}{after[kind]}")
         for (server, start), at in sorted(starts.items(), key=lambda pair: pair[1])
+        for kind in [ends.get((server, start), "restart")]
         if start != firsts[server]
     ][-MAX_MARKS:]
 
@@ -385,9 +430,6 @@ MINUTES: Final = "tube_minutes"
 
 STARTS: Final = "starts"
 """The table of starts of servers; without it a restart is known by its first run."""
-
-SLA: Final = "sla"
-"""The table of targets; without targets there is none, so it is not missed."""
 
 KNOWN: Final[Mapping[str, Any]] = {
     MINUTES: None,

@@ -7,27 +7,36 @@ import numpy as np
 
 from binlog_tools.spark.reporting.findings import NO_SAMPLE, findings, worker_text
 from binlog_tools.spark.reporting.page import Content, Table
-from binlog_tools.spark.reporting.readings import MINUTES, ROWS, Readings, server_text
-from binlog_tools.spark.reporting.series import (
-    ALWAYS,
-    COUNTED,
-    ENDS,
-    FLOW,
-    STATES,
-    Flow,
-    Period,
-    Series,
+from binlog_tools.spark.reporting.readings import (
+    KIND_JOBS,
+    MINUTES,
+    ROWS,
+    Readings,
+    server_text,
 )
-from binlog_tools.spark.reporting.steps import MINUTE_S, width_text
-from binlog_tools.spark.reporting.summaries import SHARES, Summary, summaries, whole_summary
-from binlog_tools.spark.reporting.targets import PARTS, WORST_HOURS, Targets
-from binlog_tools.spark.reporting.texts import (
+from binlog_tools.spark.reporting.scales import (
+    MINUTE_S,
     count_text,
     length_text,
     moment_text,
     seconds_text,
     share_text,
     time_text,
+    width_text,
+)
+from binlog_tools.spark.reporting.series import (
+    ALWAYS,
+    COUNTED,
+    ENDS,
+    FLOW,
+    SHARES,
+    STATES,
+    Flow,
+    Period,
+    Series,
+    Summary,
+    summaries,
+    whole_summary,
 )
 
 SILENT_SHARE: Final = 0.1
@@ -199,12 +208,12 @@ def _tables(now: Readings, before: Readings | None) -> Iterator[Table]:
         if before is not None and before.flow is not None:
             yield _compared(now.flow, before.flow)
         yield _tubes(now.flow)
-    if now.targets is not None and now.targets.tubes:
-        yield from _targets(now.targets)
     if now.dead:
         yield _dead_letters(now)
     if now.kinds:
         yield _kinds(now)
+    if now.jobs:
+        yield _jobs(now)
     if now.workers:
         yield _workers(now)
     if now.marks:
@@ -269,34 +278,6 @@ def _sides(row: Summary | None) -> list[Any]:
     ]  # fmt: skip
 
 
-def _targets(targets: Targets) -> Iterator[Table]:
-    rows = []
-    for tube, kept in sorted(targets.tubes.items(), key=lambda pair: (-pair[1].breached, pair[0])):
-        parts = [(length_text(kept.target_ns.get(part)), _share(kept.share(part)))
-                 for part in PARTS]  # fmt: skip
-        rows.append([tube, *(cell for part in parts for cell in part), kept.hours, kept.breached])
-    yield Table(
-        "sla",
-        "Served within the target",
-        "By tube: the share of waits, and of runs, that were no longer than its target, and in how "
-        "many of its hours the share that is wanted was missed; an hour counts whole.",
-        ["tube", "wait target", "waits within", "run target", "runs within", "hours", "missed"],
-        rows,
-    )
-    if targets.worst:
-        yield Table(
-            "missed", "Hours that missed their target",
-            f"The worst {WORST_HOURS}, with the shares within the target (UTC).",
-            ["tube", "hour", "waits within", "runs within"],
-            [[row["tube"], time_text(row["hour"]), _share(row["wait_share"]),
-              _share(row["run_share"])] for row in targets.worst],
-        )  # fmt: skip
-
-
-def _share(share: float | None) -> str | None:
-    return None if share is None else share_text(share, 1)
-
-
 def _dead_letters(now: Readings) -> Table:
     ranked = sorted(now.dead.items(), key=lambda pair: (-pair[1].jobs, str(pair[0])))
     rows = [
@@ -334,6 +315,21 @@ def _kinds(now: Readings) -> Table:
     )  # fmt: skip
 
 
+def _jobs(now: Readings) -> Table:
+    return Table(
+        "jobs", "Jobs of these kinds",
+        f"The {KIND_JOBS} of each kind that failed most often. See one: binlog-inspect jobs LOG "
+        "--explain JOB; all: the table poison_jobs.",
+        ["tube", "fingerprint", "job", "its server", "failures", "state", "last (UTC)", "sample"],
+        [
+            [row["tube"], row["fingerprint"], str(row["job"]), server_text(row["server"]),
+             row["failures"], row["state"],
+             None if row["last"] is None else moment_text(row["last"].timestamp()), row["sample"]]
+            for row in now.jobs
+        ],
+    )  # fmt: skip
+
+
 def _workers(now: Readings) -> Table:
     names = ("jobs", "runs", "deletes", *ENDS, "lost")
     shown = f"{len(now.workers)} of {count_text(now.worker_count, 'connection')}"
@@ -355,8 +351,8 @@ def _workers(now: Readings) -> Table:
 def _marks(now: Readings) -> Table:
     return Table(
         "marks", "Restarts and deploys",
-        "As the figures mark them. A restart has the time of its start, or of its first run if the "
-        "tables do not have the start.",
+        "As the figures mark them. A start is named by how the server had ended before: in order "
+        "(stop) or not (kill). It has the time of its first run if the tables do not have it.",
         ["time (UTC)", "what", "text"],
         [[time_text(mark.at), mark.kind, mark.text] for mark in now.marks],
     )  # fmt: skip

@@ -1,7 +1,4 @@
-"""The bytes of one segment, as columns.
-
-Frames are found and checked many at once (`framing`), their records become columns of numbers
-(`rows`), beside them the bodies (`bodies`) and the names of tubes (`tubes`); of these come the
-columns of the events table (`producing`), and all of it together is `decoding`.  What the end of a
-segment says: its seal, if it is finished; `durable`, while it is written.
+"""The bytes of one segment, as columns: `wanted` says what is asked for, `decoding` gives batches
+of the frames and records that `framing` finds, with bodies, tags and tubes (`payloads`), by the
+table of columns in `producing`; `durable` says how far they may be read.
 """

@@ -4,50 +4,49 @@ The records of many frames are looked at as numbers of 8 bytes, ten to a record:
 of them, and each column is a gather, a shift and a mask.  A body is copied once, by Arrow.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
 import numpy as np
 
+from beanstalk_twisted.binlog.reading.segment import Hole
 from beanstalk_twisted.binlog.records.jobs import Flag
-from beanstalk_twisted.binlog.records.others import JOB_KINDS, CleanStop, Start
+from beanstalk_twisted.binlog.records.others import Start
 from beanstalk_twisted.binlog.segments.format import REHOMED, SEGMENT_HEADER_BYTES
-from binlog_tools.logs.reading import Hole
 from binlog_tools.logs.stored import OF_JOBS, TYPE_NAMES
 from binlog_tools.spark.definitions.columns import UNASKED
 from binlog_tools.spark.definitions.errors import SourceError, damaged, unknown_format
-from binlog_tools.spark.segments import rows as at
-from binlog_tools.spark.segments.bodies import Bodies
-from binlog_tools.spark.segments.conditions import Condition, bounds
+from binlog_tools.spark.segments import framing as at
 from binlog_tools.spark.segments.framing import (
-    MAX_NUMBER,
     WINDOW_BYTES,
     Ints,
+    Mask,
+    Rows,
     Run,
-    Stretch,
-    Verify,
     bad_heaps,
+    lsns_of,
     parts,
     runs,
 )
-from binlog_tools.spark.segments.producing import Chunk, Place, batch_of, damage_row
-from binlog_tools.spark.segments.rows import Mask, Rows, lsns_of
-from binlog_tools.spark.segments.tags import TagColumns
-from binlog_tools.spark.segments.tubes import TubeNames, tubes_named, tubes_of
+from binlog_tools.spark.segments.payloads import (
+    Bodies,
+    TagColumns,
+    TubeNames,
+    tubes_named,
+    tubes_of,
+)
+from binlog_tools.spark.segments.producing import Chunk, batch_of, damage_row
+from binlog_tools.spark.segments.wanted import (
+    MAX_NUMBER,
+    RECORDS,
+    Place,
+    Stretch,
+    Wanted,
+    bounds,
+)
 
 BATCH_ROWS: Final = 65_536
 """Rows of a batch at most."""
-
-Damage: TypeAlias = Literal["fail", "skip"]
-Records: TypeAlias = Literal["jobs", "all", "history"]
-Copies: TypeAlias = Literal["drop", "keep"]
-DAMAGE_CHOICES: Final[tuple[Damage, ...]] = get_args(Damage)
-COPIES_CHOICES: Final[tuple[Copies, ...]] = get_args(Copies)
-
-RECORDS: Final[Mapping[Records, Collection[int]]] = {
-    "jobs": JOB_KINDS, "all": range(256), "history": {*JOB_KINDS, Start.kind, CleanStop.kind},
-}  # fmt: skip
-"""The types of records that each choice of the option ``records`` takes."""
 
 _IS_WANTED: Final = {name: np.isin(np.arange(256), list(kinds)) for name, kinds in RECORDS.items()}
 
@@ -66,29 +65,10 @@ _CONDITIONED: Final[Mapping[str, Callable[[Rows, Run], Ints]]] = {
 """The columns on which rows are left out."""
 
 
-class Wanted(NamedTuple):
-    """What is asked for.
-
-    :ivar columns: names of `columns`, in the order wanted; bodies are read, and their checksums
-        checked, only if ``body`` is among them.
-    :ivar records: see `RECORDS`.
-    :ivar copies: whether what compaction and tools restate is there too.
-    :ivar damage: ``fail``: a `SourceError` tells where; ``skip``: a row of its own does.
-    :ivar conditions: on ``lsn``, ``logged_ns`` and ``job``: other records are left out, and what is
-        damaged among other LSNs does not matter.
-    """
-
-    columns: tuple[str, ...]
-    records: Records = "jobs"
-    copies: Copies = "drop"
-    damage: Damage = "fail"
-    verify: Verify = "frames"
-    conditions: tuple[Condition, ...] = ()
-
-
 def batches(
     buffer: memoryview, place: Place, stretch: Stretch, wanted: Wanted,
     tubes: Mapping[int, bytes] | None = None, window_bytes: int = WINDOW_BYTES,
+    told_before: int = 0,
 ) -> Iterator[Any]:  # fmt: skip
     """The records of a stretch, in LSN order, in batches of at most `BATCH_ROWS` rows, or of one
     frame; none is empty.
@@ -96,6 +76,7 @@ def batches(
     :param buffer: the segment from its first byte, to the end of the stretch or further.
     :param tubes: names that are known from elsewhere; None: the frames before the stretch are
         searched for them.
+    :param told_before: damage that begins before this LSN is left out.
     :raise SourceError: ``BINLOG_DAMAGED`` if ``wanted.damage`` is ``fail``;
         ``BINLOG_UNKNOWN_FORMAT``, ``BINLOG_NUMBER_TOO_LARGE``.
     """
@@ -104,7 +85,7 @@ def batches(
     names = TubeNames(_names_ahead(buffer, place, stretch, wanted, tubes))
     for piece in runs(buffer, place.header, stretch, wanted.verify, window_bytes):
         if isinstance(piece, Hole):
-            if _matters(piece, wanted):
+            if piece.first_lsn >= told_before and _matters(piece, wanted):
                 yield _of_hole(piece, place, wanted)
             continue
         for run in parts(piece, BATCH_ROWS):
@@ -119,7 +100,7 @@ def _names_ahead(
 ) -> dict[int, bytes]:  # fmt: skip
     """The names of tubes that the stretch uses and may not say before it does."""
     names = dict(tubes or {})
-    if "tube" not in wanted.columns:
+    if not wanted.needs_tubes:
         return names
     ahead = Stretch(SEGMENT_HEADER_BYTES, stretch.start, place.header.first_lsn)
     if place.header.flags & REHOMED:
@@ -148,9 +129,9 @@ def _of_hole(hole: Hole, place: Place, wanted: Wanted) -> Any:
 def _of_run(buffer: memoryview, place: Place, run: Run, wanted: Wanted, names: TubeNames) -> Any:
     rows = Rows(buffer, run)
     refuse_unknown(place, run, rows)
-    if "tube" in wanted.columns:
+    if wanted.needs_tubes:
         names.learn(tubes_named(buffer, run, rows))
-    rows.keep(_mask(rows, run, wanted))
+    rows.keep(_mask(rows, run, wanted, names))
     if not len(rows):
         return None
     if "job" in wanted.columns:
@@ -170,11 +151,14 @@ def _of_run(buffer: memoryview, place: Place, run: Run, wanted: Wanted, names: T
     return batch
 
 
-def _mask(rows: Rows, run: Run, wanted: Wanted) -> Mask:
+def _mask(rows: Rows, run: Run, wanted: Wanted, names: TubeNames) -> Mask:
     mask: Mask = _IS_WANTED[wanted.records][rows.byte(at.TYPE)]
     if wanted.copies == "drop":
         mask &= (rows.byte(at.FLAGS) & np.uint8(Flag.COPY)) == 0
     for column, how, values in wanted.conditions:
+        if column == "tube":
+            mask &= np.isin(rows.half(at.TUBE_ID), names.ids_of(values))
+            continue
         mask &= _COMPARED[how](_CONDITIONED[column](rows, run), np.array(values, np.int64))
         if column == "job":
             mask &= _HAS_JOB[rows.byte(at.TYPE)]

@@ -4,13 +4,13 @@ What is above it may be withdrawn when the server starts after a crash, and its 
 bytes; docs/binlog-format.md, "Torn or damaged".
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from beanstalk_twisted.binlog.reading.searching import proven_lsn
-from beanstalk_twisted.binlog.reading.segment import content_end, is_sealed
+from beanstalk_twisted.binlog.reading.segment import Hole, content_end, is_sealed
 from beanstalk_twisted.binlog.records.others import CleanStop
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
@@ -18,9 +18,12 @@ from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
 )
-from beanstalk_twisted.binlog.segments.frames import Frame
-from binlog_tools.logs.reading import Hole
-from binlog_tools.spark.segments.framing import Run, Stretch, runs
+from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
+from binlog_tools.spark.segments.framing import Run, runs
+from binlog_tools.spark.segments.wanted import Stretch
+
+READ_BYTES: Final = 1 << 18
+"""What is read at once of a segment that is being written: a few new frames, else zeros."""
 
 
 class Durable(NamedTuple):
@@ -136,3 +139,29 @@ def _ends_in_order(buffer: memoryview, header: SegmentHeader, run: Run) -> bool:
     if not isinstance(frame, Frame) or not frame.n_rec:
         return False
     return frames.raw_record(buffer, frame, frame.n_rec - 1)[0] == CleanStop.kind
+
+
+def durable_end(
+    read: Callable[[int, int], Buffer], header: SegmentHeader, end: int, next_lsn: int
+) -> tuple[int, int]:
+    """How far a segment that grows is durable now, as far as it is intact: byte and LSN.
+
+    :param end: where it was durable before, with the LSN there.
+    """
+    watermark, at, lsn, want = next_lsn - 1, end, next_lsn, READ_BYTES
+    seen: list[Run] = []
+    while True:
+        chunk = memoryview(read(at, at + want))
+        before = at
+        for piece in runs(chunk, header, Stretch(0, len(chunk), lsn), "headers"):
+            if isinstance(piece, Run):
+                watermark = max(watermark, int(piece.durable_lsn.max()))
+                seen.append(piece._replace(offset=piece.offset + before))
+                at, lsn = before + piece.end, piece.next_lsn
+        if at == before:
+            found = frames.decode_header(chunk, 0, len(chunk), header.salt)
+            if not isinstance(found, Frame) or found.end <= want or len(chunk) < want:
+                break
+            want = found.end
+    durable = durable_frames(seen, watermark)
+    return (end, next_lsn) if durable is None else (durable.end, durable.next_lsn)

@@ -1,4 +1,4 @@
-"""The frames of a segment, many at once: their headers as columns, their checksums checked.
+"""The frames of a segment and their records, many at once, as columns of numbers.
 
 A window of the file is searched for the magic of frames; those found are believed as far as each
 begins where the one before it ends, with the LSN that follows.  Where that breaks,
@@ -7,51 +7,35 @@ begins where the one before it ends, with the LSN that follows.  Where that brea
 
 import zlib
 from collections.abc import Iterator
-from typing import Final, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
+from beanstalk_twisted.binlog.reading.segment import Hole, hole_at
 from beanstalk_twisted.binlog.segments.format import (
     FRAME_HEADER_BYTES,
     FRAME_MAGIC,
     MAX_FRAME_BYTES,
     MAX_FRAME_RECORDS,
     RECORD_BYTES,
+    SEGMENT_HEADER_BYTES,
     SegmentHeader,
 )
-from binlog_tools.logs.reading import Hole, hole_at
 from binlog_tools.spark.definitions.errors import SourceError
-
-MAX_NUMBER: Final = 1 << 63
-"""Spark's integers are signed: what they cannot say is refused."""
+from binlog_tools.spark.segments.wanted import MAX_NUMBER, Stretch, Verify
 
 WINDOW_BYTES: Final = 8 << 20
 """What is searched at once: with its rows and bodies the memory of a task, some 60 MB."""
 
-Verify: TypeAlias = Literal["frames", "headers", "none"]
-"""Which checksums are checked: all, those of frame headers, none."""
-
-VERIFY: Final[tuple[Verify, ...]] = get_args(Verify)
-
 Ints: TypeAlias = npt.NDArray[np.int64]
 Words: TypeAlias = npt.NDArray[np.uint64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
 
 _MAGIC: Final = np.frombuffer(FRAME_MAGIC, "<u8")[0]
 _LOW: Final = np.uint64(0xFFFF_FFFF)
 _HIGH: Final = np.uint64(32)
-
-
-class Stretch(NamedTuple):
-    """Bytes of a segment, from one frame to another.
-
-    :ivar start: where a frame begins, ``end`` where the last one ends.
-    :ivar first_lsn: of the frame at ``start``.
-    """
-
-    start: int
-    end: int
-    first_lsn: int
 
 
 class Run(NamedTuple):
@@ -237,3 +221,149 @@ def parts(run: Run, most_rows: int) -> Iterator[Run]:
         last = min(max(last, first + 1), frames)
         yield run.part(first, last)
         first = last
+
+
+WORDS: Final = RECORD_BYTES // 8
+"""A record is ten numbers of 8 bytes; docs/binlog-format.md, "Record"."""
+
+# Where the fields of a record stand: which word, and in it which half or byte.
+TYPE, STATE, FLAGS, REASON = ((0, byte) for byte in range(4))
+PRIORITY: Final = (0, 1)
+JOB_ID, TS_NS, DEADLINE_NS = 1, 2, 3
+DELAY_S, TTR_S = (4, 0), (4, 1)
+TUBE_ID, RESERVES = (5, 0), (5, 1)
+TIMEOUTS, RELEASES = (6, 0), (6, 1)
+BURIES, KICKS = (7, 0), (7, 1)
+DATA_OFF, DATA_LEN = (8, 0), (8, 1)
+DATA_CRC, AUX = (9, 0), (9, 1)
+
+
+class Rows:
+    """The records of a run, in LSN order; some of them after `keep`."""
+
+    def __init__(self, buffer: memoryview, run: Run) -> None:
+        self._run = run
+        self._words = words_of(buffer)
+        self._kept: Ints | None = None
+        self._gathered: dict[int, Words] = {}
+        if (run.rec_size == RECORD_BYTES).all():
+            self._at = _places(run)
+        else:
+            self._words = _compact(buffer, run)
+            self._at = np.arange(0, len(self._words), WORDS)
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+    def keep(self, mask: Mask) -> None:
+        if mask.all():
+            return
+        self._kept = np.flatnonzero(mask) if self._kept is None else self._kept[mask]
+        self._at = self._at[mask]
+        self._gathered = {word: values[mask] for word, values in self._gathered.items()}
+
+    def word(self, number: int) -> Words:
+        if number not in self._gathered:
+            self._gathered[number] = self._words[number:].take(self._at)
+        return self._gathered[number]
+
+    def byte(self, place: tuple[int, int]) -> npt.NDArray[np.uint8]:
+        """A field of one byte."""
+        word, byte = place
+        return self.word(word).view(np.uint8)[byte::8]
+
+    def half(self, place: tuple[int, int]) -> Ints:
+        """A field of four bytes, not signed."""
+        word, half = place
+        return self.word(word).view(np.uint32)[half::2].astype(np.int64)
+
+    def whole(self, word: int) -> Ints:
+        """A field of eight bytes, signed."""
+        return self.word(word).view(np.int64)
+
+    def of_frame(self, column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """What is said of frames, for each record."""
+        repeated = np.repeat(column, self._run.n_rec)
+        return repeated if self._kept is None else repeated[self._kept]
+
+    def lsn(self) -> Ints:
+        first = int(self._run.base_lsn[0])
+        if self._kept is None:
+            return np.arange(first, first + len(self))
+        return self._kept + first
+
+
+def _places(run: Run) -> Ints:
+    before = np.cumsum(run.n_rec) - run.n_rec
+    starts = np.repeat(run.records_at // 8 - before * WORDS, run.n_rec)
+    return starts + np.arange(0, len(starts) * WORDS, WORDS)
+
+
+def _compact(buffer: memoryview, run: Run) -> Words:
+    """The first 80 bytes of each record, of frames whose records are longer, or of many sizes."""
+    copy = np.empty((int(run.n_rec.sum()), RECORD_BYTES), np.uint8)
+    at = 0
+    for start, count, size in zip(run.records_at, run.n_rec, run.rec_size, strict=True):
+        shape, strides = (int(count), RECORD_BYTES), (int(size), 1)
+        copy[at : at + count] = np.ndarray(shape, np.uint8, buffer, int(start), strides)
+        at += count
+    return copy.reshape(-1).view("<u8")
+
+
+def rows_of(
+    buffer: memoryview, header: SegmentHeader, stretch: Stretch
+) -> Iterator[tuple[Run, Rows]]:
+    """The records of a stretch, run by run, as far as it is intact by the headers of its frames."""
+    for run in runs(buffer, header, stretch, "headers"):
+        if isinstance(run, Run):
+            yield run, Rows(buffer, run)
+
+
+def lsns_of(buffer: memoryview, header: SegmentHeader, kind: int) -> tuple[int, ...]:
+    lsns: list[int] = []
+    stretch = Stretch(SEGMENT_HEADER_BYTES, len(buffer), header.first_lsn)
+    for _, rows in rows_of(buffer, header, stretch):
+        lsns += rows.lsn()[rows.byte(TYPE) == kind].tolist()
+    return tuple(lsns)
+
+
+class Slices(NamedTuple):
+    """:ivar total: how many rows there are.
+    :ivar rows: those that have a piece, ascending; ``starts``, where in the segment.
+    """
+
+    buffer: memoryview
+    total: int
+    rows: Ints
+    starts: Ints
+    lengths: Ints
+
+    def array(self) -> Any:
+        """A value for each row; null where it has none."""
+        indices, none = np.zeros(self.total, np.int64), np.ones(self.total, bool)
+        indices[self.rows] = np.arange(0, 2 * len(self.rows), 2)
+        none[self.rows] = False
+        return self._alternating().take(pa.array(indices, pa.int64(), mask=none))
+
+    def _alternating(self) -> Any:
+        """A piece, what is between it and the next one, and so on: an array over the segment, not
+        copied.
+        """
+        if not len(self.rows):
+            return pa.array([b""], pa.binary())
+        ends = self.starts + self.lengths
+        if (self.starts[1:] < ends[:-1]).any():
+            return self._one_by_one()
+        first = int(self.starts[0])
+        offsets = np.empty(2 * len(ends), np.int32)
+        offsets[::2], offsets[1::2] = self.starts - first, ends - first
+        under = pa.py_buffer(self.buffer[first : int(ends[-1])])
+        buffers = [None, pa.py_buffer(offsets), under]
+        return pa.Array.from_buffers(pa.binary(), 2 * len(ends) - 1, buffers)
+
+    def _one_by_one(self) -> Any:
+        """The same where pieces do not lie in order, which no writer of ours does."""
+        pieces: list[bytes] = []
+        for start, length in zip(self.starts.tolist(), self.lengths.tolist(), strict=True):
+            pieces += (bytes(self.buffer[start : start + length]), b"")
+        return pa.array(pieces, pa.binary())

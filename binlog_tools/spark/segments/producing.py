@@ -1,7 +1,7 @@
 """How each column of `columns` is made of the words of records."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -9,20 +9,14 @@ import pyarrow as pa
 
 from beanstalk_twisted.binlog.records.jobs import KEY, REASONS, WITHHELD_NS, Flag
 from beanstalk_twisted.binlog.records.others import JOB_KINDS, Counters, Pause, TubeDef, TubePolicy
-from beanstalk_twisted.binlog.segments.format import SegmentHeader
 from binlog_tools.inspect.dumping import reason_name, state_name
 from binlog_tools.logs.stored import type_name
-from binlog_tools.spark.definitions.columns import ARROW_TYPES, BY_NAME, arrow_schema
-from binlog_tools.spark.segments import rows as at
-from binlog_tools.spark.segments import tags as tag
-from binlog_tools.spark.segments.bodies import Bodies
-from binlog_tools.spark.segments.framing import Ints, Run
-from binlog_tools.spark.segments.rows import Mask, Rows
-from binlog_tools.spark.segments.tags import TagColumns
-from binlog_tools.spark.segments.tubes import NO_TUBE, TubeNames
-
-DAMAGE: Final = "damage"
-"""The event of a row that stands for what cannot be read."""
+from binlog_tools.spark.definitions.columns import BY_NAME, arrow_schema, arrow_type
+from binlog_tools.spark.segments import framing as at
+from binlog_tools.spark.segments import payloads as tag
+from binlog_tools.spark.segments.framing import Ints, Mask, Rows, Run
+from binlog_tools.spark.segments.payloads import NO_TUBE, Bodies, TagColumns, TubeNames
+from binlog_tools.spark.segments.wanted import DAMAGE, Place
 
 IS_OF_JOB: Final = np.isin(np.arange(256), list(JOB_KINDS))
 """By type: whether a record of it is one of a job."""
@@ -34,19 +28,6 @@ _DEAD_REASONS: Final = pa.array(
     [REASONS.get(number, str(number)) for number in range(256)], pa.string()
 )
 """As `stats-job` says them."""
-
-
-class Place(NamedTuple):
-    """Which segment is read.
-
-    :ivar server: what its store is called in the table.
-    :ivar starts: LSNs of the START records, if the segment begins with re-homed frames.
-    """
-
-    path: str
-    header: SegmentHeader
-    server: str
-    starts: tuple[int, ...] = ()
 
 
 class Chunk:
@@ -106,7 +87,7 @@ def _half(place: tuple[int, int]) -> Producer:
 
 
 def _moment(moments_ns: Ints, valid: Mask | None = None) -> Any:
-    return numbers(ARROW_TYPES["timestamp"], moments_ns // 1000, valid)
+    return numbers(arrow_type("timestamp"), moments_ns // 1000, valid)
 
 
 def _incarnation(chunk: Chunk) -> Any:

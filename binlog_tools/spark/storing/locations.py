@@ -1,12 +1,11 @@
-"""Where a table is: a directory or a URL, and the door to its files."""
+"""The place of a table: a directory or a URL."""
 
 import contextlib
 import errno
 import json
 import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import IO, Final, NamedTuple, Protocol
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 from urllib.parse import SplitResult
 
 import pyarrow as pa
@@ -25,13 +24,6 @@ from beanstalk_twisted.object_storage.store import (
 from binlog_tools.spark.definitions.addresses import normal
 from binlog_tools.spark.definitions.errors import TableError
 
-UNFINISHED: Final = "_unfinished"
-"""Beside tables: not all of them have been made, or some are of an earlier run."""
-
-BUFFER_BYTES: Final = 5 << 20
-"""Bytes that are collected before object storage is asked to take them: the least of an S3 part."""
-
-
 ANYBODY: Final = {
     "google_skip_signature": "true",
     "google_service_account_key": json.dumps({
@@ -40,97 +32,6 @@ ANYBODY: Final = {
 }  # fmt: skip
 """What makes deltalake ask Google's store without credentials: the first for reads; writes would
 ask the machine for a token all the same, were there no account that needs none."""
-
-
-class Files(Protocol):
-    """The files of a table, by names relative to it, their parts parted by slashes.  All methods
-    raise OSError.
-    """
-
-    def create(self, name: str) -> IO[bytes]:
-        """Open a new file for writing, and make its folders."""
-
-    def read(self, name: str) -> bytes:
-        """A whole file."""
-
-    def sync(self, name: str) -> None:
-        """Return when the closed file, and its name, survive a power loss."""
-
-    def names(self, folder: str = "", is_deep: bool = False) -> list[str]:
-        """What is directly in a folder, or all files below it, sorted; none if there is no
-        folder.
-        """
-
-    def remove(self, name: str) -> None:
-        """Delete a file."""
-
-
-class ArrowFiles(Files):
-    """The real door: one of pyarrow's file systems.
-
-    :ivar system: the file system.
-    :ivar root: the table's path in it.
-    """
-
-    def __init__(
-        self, system: pa_fs.FileSystem, root: str, synced: Callable[[Path], None] | None = None
-    ) -> None:
-        """:param synced: syncs a file or folder of this machine; None: fsync."""
-        self.system = system
-        self.root = root
-        self._synced = synced or _sync
-        self._is_local = system.type_name == "local"
-        self._lasting: set[tuple[str, int]] = set()
-
-    def path(self, name: str) -> str:
-        return f"{self.root}/{name}" if name else self.root
-
-    def create(self, name: str) -> IO[bytes]:
-        path = self.path(name)
-        if self._is_local or self.system.type_name == "hdfs":
-            self.system.create_dir(path.rpartition("/")[0], recursive=True)
-        stream: IO[bytes] = self.system.open_output_stream(path, buffer_size=BUFFER_BYTES)
-        return stream
-
-    def read(self, name: str) -> bytes:
-        with self.system.open_input_file(self.path(name)) as file:
-            raw: bytes = file.read()
-        return raw
-
-    def sync(self, name: str) -> None:
-        if not self._is_local:
-            return
-        path = Path(self.path(name))
-        self._synced(path)
-        inner: list[tuple[str, int]] = []
-        for folder in list(path.parents)[: name.count("/") + 2]:
-            self._synced(folder)
-            self._lasting.update(inner)
-            inner = [(str(folder), folder.stat().st_ino)]
-            # Its own name was synced before: what is above it has nothing new.
-            if inner[0] in self._lasting:
-                return
-
-    def names(self, folder: str = "", is_deep: bool = False) -> list[str]:
-        if not is_deep:
-            entries, folders = listed(self.system, self.path(folder))
-            return sorted([*folders, *(entry.name for entry in entries)])
-        chosen = pa_fs.FileSelector(self.path(folder), allow_not_found=True, recursive=True)
-        start = len(self.path(folder)) + 1
-        return sorted(
-            each.path[start:] for each in self.system.get_file_info(chosen) if each.is_file
-        )
-
-    def remove(self, name: str) -> None:
-        self.system.delete_file(self.path(name))
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 class Location(NamedTuple):
@@ -162,14 +63,20 @@ class Location(NamedTuple):
         """The place without the options of its URL: as messages show it."""
         return self.path if self.is_local else shown(self.path)
 
-    def files(self) -> ArrowFiles:
-        """Open the door; nothing is asked of it yet.
+    def system(self) -> tuple[pa_fs.FileSystem, str]:
+        """pyarrow's file system, and the path of the table in it.
 
         :raise OSError: pyarrow has no file system for it here.
         """
         if self.is_local:
-            return ArrowFiles(pa_fs.LocalFileSystem(), self.path)
-        return ArrowFiles(*open_files(self.path))
+            return pa_fs.LocalFileSystem(), self.path
+        return open_files(self.path)
+
+    def names(self) -> list[str]:
+        """The names in this folder, sorted; none if there is no folder."""
+        with self.writing():
+            entries, folders = listed(*self.system())
+            return sorted([*folders, *(entry.name for entry in entries)])
 
     def storage_options(self) -> dict[str, str]:
         """What deltalake has to know beside the environment to open the same place."""
@@ -199,13 +106,13 @@ class Location(NamedTuple):
                 raise TableError("TABLE_EXISTS", f"{self}: {what}")
             return
         with self.writing():
-            files = self.files()
-        bucket = files.root.partition("/")[0]
+            system, root = self.system()
+        bucket = root.partition("/")[0]
         is_gone = False
         # Who may not look at a bucket may still be allowed to write into it.
         with contextlib.suppress(OSError, pa.ArrowException):
-            has_buckets = files.system.type_name != "hdfs"
-            is_gone = has_buckets and not files.system.get_file_info(bucket).type.value
+            has_buckets = system.type_name != "hdfs"
+            is_gone = has_buckets and not system.get_file_info(bucket).type.value
         if is_gone:
             what = f"there is no bucket {bucket}; make it, or name another; nothing was written"
             raise TableError(code, f"{self}: {what}")
@@ -246,20 +153,3 @@ def _unwritable(location: Location, problem: Exception) -> TableError:
     room = "; make room and run it again" if number == errno.ENOSPC else ""
     what = "the table is as it was before"
     return TableError("TABLE_UNWRITABLE", f"{location}: {why}; {what}{room}")
-
-
-@contextlib.contextmanager
-def unfinished(tables: str) -> Iterator[None]:
-    """The tables below a place are not all made until the block has ended without an error.
-
-    :raise TableError: nothing can be written there.
-    """
-    location = Location.of(tables)
-    location.refuse_hopeless()
-    with location.writing():
-        files = location.files()
-        files.create(UNFINISHED).close()
-    yield
-    # Another run may have come to its end before.
-    with location.writing(), contextlib.suppress(FileNotFoundError):
-        files.remove(UNFINISHED)

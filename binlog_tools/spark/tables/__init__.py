@@ -1,5 +1,4 @@
-"""The tables that are made of events.
-
-Each is a module, and `pipelines` has them by name.  Most are those of `histories`, made job by job
-and stored by `storing`, with `frames` and `tasks`; the others are made in steps (`querying`).
+"""Tables of the history of jobs: `pieces` makes the rows of whole jobs by the functions of
+`histories`, in this process or in Spark's tasks (`engines`, with `tasks` and `frames`), and
+`increments` replaces the days that have changed in tables of `storing`.
 """

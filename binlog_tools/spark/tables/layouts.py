@@ -1,22 +1,27 @@
-"""The tables of jobs as they are stored: columns, what they mean, partitions."""
+"""The tables as they are stored: columns, their meaning, partitions."""
 
 from typing import Final
 
 import pyarrow as pa
 
-from binlog_tools.spark.histories import entries, starts
-from binlog_tools.spark.histories.increments import OPEN
-from binlog_tools.spark.histories.sla import SLA
+from binlog_tools.spark.definitions.columns import arrow_schema
+from binlog_tools.spark.histories import starts
+from binlog_tools.spark.histories.images import CARRIED, COLUMNS
 from binlog_tools.spark.histories.tables import (
     ATTEMPTS,
     KINDS,
     LIFETIMES,
+    POISON_JOBS,
+    SNAPSHOT,
     TUBE_MINUTES,
     WORKERS,
-    schema_of,
 )
-from binlog_tools.spark.storing.files import Layout
-from binlog_tools.spark.tables.by_job import EVENTS_SCHEMA
+from binlog_tools.spark.storing.tables import Layout
+
+TAKEN: Final = (*COLUMNS, *CARRIED)
+"""The columns of events that tables are made of."""
+
+EVENTS: Final = arrow_schema(TAKEN)
 
 COMMENTS: Final = {
     "server": "store's UUID, or its name", "job": "id of the job", "tube": "name of the tube",
@@ -41,21 +46,21 @@ COMMENTS: Final = {
     "minute": "its beginning",
     "tube_minutes.oldest_ns":
         "how long the job had waited that was ready longest at the minute's end, ns",
-    "sla.oldest_ns": "longest wait that still lasted at the end of one of the hour's minutes, ns",
     "wait_histogram": "length of waits in ns, three digits, to how many",
     "run_histogram": "length of runs in ns, three digits, to how many",
     "busy_ns": "time with at least one job, ns", "lost": "runs of which the end is not in the log",
     "fingerprint": "of the body; null without bodies",
     "sample": "beginning of the body of the example, readable", "as_of": "the moment that is shown",
     "is_inferred": "the state followed from time or a restart, not from a record",
-    "failing.lsn": "newest record with its body", "open.lsn": "number of the record",
+    "poison_jobs.lsn": "newest record with its body", "open.lsn": "number of the record",
+    "first_ns": "its first record, ns", "newest_ns": "its newest record, ns",
+    "stopped_ns": "its ordered stop, ns; null: none",
     "snapshot.lsn": "newest record of the job", "snapshot.state": "at the moment that is shown",
-    "settled": "never changes again: the job is gone",
-    "date": "day of the rows, UTC",
+    "date": "day of the deletion, UTC; of jobs that are alive, of the newest record",
+    "tube_minutes.date": "day of the minute, UTC",
 }  # fmt: skip
 """By column, or table and column where it means something else there."""
 
-_SETTLED: Final = pa.field("settled", pa.bool_())
 _DATE: Final = pa.field("date", pa.date32())
 
 
@@ -68,50 +73,25 @@ def _layout(name: str, schema: pa.Schema, partition_by: tuple[str, ...], *more: 
     return Layout(name, pa.schema(fields), partition_by)
 
 
-_BY_JOB: Final = ("settled", "server", "date")
 _BY_DAY: Final = ("server", "date")
-
-BESIDE: Final = frozenset({"entries", "starts", "failing", "open"})
-"""What no question is asked of."""
 
 LAYOUTS: Final = {
     layout.name: layout for layout in (
-        _layout("lifetimes", LIFETIMES, _BY_JOB, _SETTLED, _DATE),
-        _layout("attempts", ATTEMPTS, _BY_JOB, _SETTLED, _DATE),
-        _layout("workers", WORKERS, ("server", "incarnation")),
-        _layout("tube_minutes", TUBE_MINUTES, _BY_DAY, _DATE),
-        _layout("sla", SLA, _BY_DAY, _DATE),
-        _layout("entries", entries.SCHEMA, _BY_JOB, _SETTLED, _DATE),
-        _layout("starts", starts.SCHEMA, ()),
-        _layout("failing", KINDS, ("settled",), pa.field("lsn", pa.int64()), _DATE, _SETTLED),
-        _layout("open", EVENTS_SCHEMA, _BY_DAY, *OPEN),
-    )
-}  # fmt: skip
-"""In the order in which they are committed; those `BESIDE` are what the next run goes on from.  The
-``date`` of lifetimes, attempts and open events, and of entries and kinds of jobs that are not gone,
-is the day on which the job was first seen: what is known of such a day's jobs is replaced together,
-or stays.  Settled entries have the day of their minute."""
-
-POISON: Final = _layout("poison", KINDS, ())
-
-POISON_JOBS: Final = _layout("poison_jobs", schema_of("""
-  server tube string; job bigint; fingerprint state string;
-  failures timeouts releases buries disconnects bigint; last timestamp; is_dead boolean;
-  sample string"""), ("server",))  # fmt: skip
-
-SNAPSHOT: Final = _layout("snapshot", schema_of("""
-  server string; job bigint; tube state string; is_inferred boolean;
-  priority delay_s ttr_s bigint; deadline timestamp; deadline_ns connection bigint;
-  incarnation int; put timestamp; age_ns bytes reserves timeouts releases buries kicks bigint;
-  last_event string; lsn bigint;
-  unique_key concurrency_key job_group after dead_from dead_reason string; dead_at timestamp;
-  origin string; as_of timestamp"""), ("server",))  # fmt: skip
-
-SINGLE: Final = {
-    layout.name: layout for layout in (
         _layout("lifetimes", LIFETIMES, _BY_DAY, _DATE),
         _layout("attempts", ATTEMPTS, _BY_DAY, _DATE),
-        LAYOUTS["tube_minutes"], LAYOUTS["workers"], POISON, POISON_JOBS, SNAPSHOT,
+        _layout("tube_minutes", TUBE_MINUTES, _BY_DAY, _DATE),
+        _layout("workers", WORKERS, ("server", "incarnation")),
+        _layout("poison_jobs", POISON_JOBS, _BY_DAY, _DATE),
+        _layout("poison", KINDS, ()),
+        _layout("snapshot", SNAPSHOT, ("server",)),
+        _layout("starts", starts.SCHEMA, ()),
+        _layout("open", EVENTS, ("server",)),
     )
 }  # fmt: skip
-"""Of tables that are written whole, by commands of their own."""
+"""In the order in which they are committed."""
+
+OPEN: Final = "open"
+"""The events of jobs that are not settled: with them the next increment begins."""
+
+INTERNAL: Final = frozenset({"starts", OPEN})
+"""What the next increment begins with, besides the tables that questions are asked of."""

@@ -1,3 +1,3 @@
-"""Rows to jobs: commands are made of them (`job_rows`), which a task sends in windows (`putting`);
-what is in the queue is noted (`progress`).
+"""Rows to jobs: `job_rows` makes commands of them by the `options`; a task sends those in windows
+(`putting`), each with a key where the server has them, so that nothing is put twice.
 """

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beanstalk_twisted.binlog.tags import MAX_METADATA_BYTES, WRITTEN_METADATA
+from binlog_tools.spark.definitions.columns import Column
 from binlog_tools.spark.definitions.errors import SinkError
 from binlog_tools.spark.writing.options import U32_MAX, SinkOptions
 from binlog_tools.tube_names import TUBE_NAMES, is_tube_name
@@ -50,12 +51,27 @@ def tag_words(tag: Tag, keys: Sequence[bytes | None], values: Sequence[int] | No
 TEXT: Final = ("binary", "string")
 NUMBER: Final = ("tinyint", "smallint", "int", "bigint")
 
-TYPES: Final = {
-    "body": TEXT, "tube": TEXT, "priority": NUMBER, "delay": NUMBER, "ttr": NUMBER,
-    "unique_key": TEXT, "unique_s": NUMBER, "concurrency_key": TEXT, "concurrency_limit": NUMBER,
-    "job_group": TEXT, "after": TEXT, "metadata": TEXT,
-}  # fmt: skip
-"""The columns a row may have, and Spark's types that each may be of."""
+COLUMNS: Final = (
+    Column("body", "binary or string", "the job itself; strings are written as UTF-8"),
+    Column("tube", "binary or string", "where it goes"),
+    Column("priority", "any whole number", "0 is the most urgent"),
+    Column("delay", "any whole number", "seconds until it is ready"),
+    Column("ttr", "any whole number", "seconds that a worker has for it"),
+    Column("unique_key", "binary or string", "at most one job of its tube has this key"),
+    Column("unique_s", "any whole number", "seconds that the key is remembered after the job's "
+           "deletion"),
+    Column("concurrency_key", "binary or string", "at most `concurrency_limit` jobs with it are "
+           "reserved at a time"),
+    Column("concurrency_limit", "any whole number", "1 or more; 1 where it is null"),
+    Column("job_group", "binary or string", "the job is one of this group"),
+    Column("after", "binary or string", "it waits until all jobs of this group are deleted"),
+    Column("metadata", "binary or string", "its [metadata](extensions.md#metadata), "
+           "percent-encoded"),
+)  # fmt: skip
+"""The columns that a row may have; what is null comes from the options, and a null tag is none."""
+
+TYPES: Final = {each.name: TEXT if each.ddl.endswith("string") else NUMBER for each in COLUMNS}
+"""Spark's types that each may be of."""
 
 
 class Puts(NamedTuple):

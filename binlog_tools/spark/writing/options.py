@@ -10,14 +10,18 @@ from binlog_tools.client import LIMIT_S
 from binlog_tools.spark.definitions.errors import SinkError
 from binlog_tools.tube_names import is_tube_name
 
+MAX_NUMBER: Final = (1 << 63) - 1
+"""Spark numbers batches with a long."""
+
 U32_MAX: Final = (1 << 32) - 1
 """The largest priority, delay and TTR (protocol.txt)."""
 
-WINDOW_JOBS: Final = 100
-"""Jobs on their way at once: more is hardly faster, and all of them can be uncertain."""
+WINDOW_JOBS: Final = 1000
+"""Jobs that are sent together, with one key: as many as a `put-batch` takes.  Their replies fit
+what sockets buffer, so it does not matter who reads first."""
 
-MAX_WINDOW_JOBS: Final = 1000
-"""Their replies, 20 bytes each, fit what sockets buffer: so it does not matter who reads first."""
+MAX_WRITE_BYTES: Final = 120
+"""Of the name of a write, with which its keys begin: they have 192 at most."""
 
 WINDOW_BYTES: Final = 1 << 18
 """Bytes on their way at once, but for one larger job."""
@@ -26,7 +30,7 @@ RETRY_S: Final = 60.0
 """How long a server may refuse jobs (draining, disk full) before the task fails."""
 
 UNIQUE_S: Final = 86_400
-"""Longer than a write and all that repeats it may take, by which time workers may be done."""
+"""How long keys are remembered: longer than a write and all that repeats it may take."""
 
 OPTIONS: Final[Mapping[str, str]] = {
     "address": "the server: `HOST:PORT`, `tls://HOST:PORT?ca=FILE`, `unix:PATH`, or "
@@ -37,11 +41,14 @@ OPTIONS: Final[Mapping[str, str]] = {
     "priority": "likewise, `1024`",
     "delay": "likewise, in seconds, `0`",
     "ttr": "likewise, in seconds, `60`",
-    "uniqueSeconds": "seconds that a `unique_key` is remembered after its job's deletion, `86400`",
-    "window": "jobs on their way at once, 1 to 1000, `100` by default",
+    "uniqueSeconds": "seconds that keys are remembered, a `unique_key` from its job's deletion on, "
+    "`86400`",
+    "writeId": "a name that is the same when this write is repeated, and that no other has; in "
+    "`foreachBatch` the query's; without it a repeated write puts all rows again",
+    "batchId": "in `foreachBatch`, the number of the batch",
+    "window": "jobs that are sent together, 1 to 1000, `1000` by default",
     "retryTimeout": "seconds that a server may take nothing at all before the task fails, `60`",
     "timeout": "seconds that a reply may take, `60`",
-    "resume": "a directory for files of progress: a second attempt goes on from there",
     "resultPath": "a file for the counts, as JSON",
 }
 """Every option of a write, and what it takes."""
@@ -57,9 +64,9 @@ class SinkOptions(NamedTuple):
     :ivar tube: this one and the next three are for rows that do not say.
     :ivar retry_s: how long a server may take nothing at all.
     :ivar timeout_s: how long a reply may take.
-    :ivar resume: directory for the files of progress, empty: none are written.
     :ivar result_path: file for the counts, empty: none.
-    :ivar unique_s: how long a unique key is remembered when its job is gone.
+    :ivar unique_s: how long keys are remembered.
+    :ivar write: names the write when it is repeated, empty: it is not; with its batch, if any.
     """
 
     servers: tuple[Address, ...]
@@ -70,9 +77,10 @@ class SinkOptions(NamedTuple):
     window_jobs: int = WINDOW_JOBS
     retry_s: float = RETRY_S
     timeout_s: float = LIMIT_S
-    resume: str = ""
     result_path: str = ""
     unique_s: int = UNIQUE_S
+    write: str = ""
+    batch: int | None = None
 
     @classmethod
     def of(
@@ -91,11 +99,14 @@ class SinkOptions(NamedTuple):
             _servers(given["address"], given.get("token", token_of(None, environment))),
             _tube(given.get("tube", "default")),
             _number(given, "priority", 1024), _number(given, "delay", 0), _number(given, "ttr", 60),
-            _number(given, "window", WINDOW_JOBS, 1, MAX_WINDOW_JOBS),
+            _number(given, "window", WINDOW_JOBS, 1, WINDOW_JOBS),
             _seconds(given, "retryTimeout", RETRY_S), _seconds(given, "timeout", LIMIT_S),
-            given.get("resume", ""), given.get("resultpath", ""),
-            _number(given, "uniqueSeconds", UNIQUE_S),
+            given.get("resultpath", ""), _number(given, "uniqueSeconds", UNIQUE_S, 1),
+            *_write(given),
         )  # fmt: skip
+
+    def server_of(self, partition: int) -> Address:
+        return self.servers[partition % len(self.servers)]
 
 
 def _wrong(what: str) -> SinkError:
@@ -123,6 +134,18 @@ def _servers(text: str, token: str | None) -> tuple[Address, ...]:
         return tuple(each.showing(lambda: token) for each in listed(text))
     except ValueError as problem:
         raise _wrong(f"address: {problem}") from None
+
+
+def _write(given: Mapping[str, str]) -> tuple[str, int | None]:
+    name = given.get("writeid", "")
+    if name and (len(name) > MAX_WRITE_BYTES or not is_tube_name(name.encode())):
+        raise _wrong(f"writeId: {name[:20]!r} has not 1 to {MAX_WRITE_BYTES} of the characters of "
+                     "a tube's name")  # fmt: skip
+    if "batchid" not in given:
+        return name, None
+    if not name:
+        raise _wrong("batchId: give a writeId too, the name of the query")
+    return name, _number(given, "batchId", 0, 0, MAX_NUMBER)
 
 
 def _tube(text: str) -> bytes:

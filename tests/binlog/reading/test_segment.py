@@ -7,7 +7,7 @@ from beanstalk_twisted.binlog.reading.segment import (
     NO_SEAL,
     Ending,
     file_content_end,
-    walk,
+    walk_to_hole,
 )
 from beanstalk_twisted.binlog.records.others import Counters, Record, Seal, Start
 from beanstalk_twisted.binlog.segments import frames
@@ -29,7 +29,7 @@ NEXT_LSN = [1, 2, 4, 4, 5]
 
 
 def read(buffer: bytes, end: int | None = None) -> tuple[list[Frame], Ending]:
-    *found, ending = walk(buffer, HEADER, end)
+    *found, ending = walk_to_hole(buffer, HEADER, end)
     assert isinstance(ending, Ending)
     return [frame for frame in found if isinstance(frame, Frame)], ending
 
@@ -168,16 +168,16 @@ def test_but_behind_one_that_was_re_homed() -> None:
         seal = frames.encode(
             [Seal(T0, b"")], base_lsn=1, durable_lsn=durable_lsn, time_ns=T0, salt=SALT
         )  # fmt: skip
-        *_, ending = walk(rehomed.encode() + seal + b"garbage", rehomed)
+        *_, ending = walk_to_hole(rehomed.encode() + seal + b"garbage", rehomed)
         assert isinstance(ending, Ending)
         assert ending.problem == problem
 
 
 def test_what_a_tool_has_made_ends_with_a_seal() -> None:
     made = header(flags=MADE_BY_TOOL)
-    *_, ending = walk(made.encode() + WHOLE[SEGMENT_HEADER_BYTES:], made)
+    *_, ending = walk_to_hole(made.encode() + WHOLE[SEGMENT_HEADER_BYTES:], made)
     assert ending == Ending(len(WHOLE), 5, NO_SEAL, 5)
-    *_, ending = walk(made.encode() + WHOLE[SEGMENT_HEADER_BYTES:], made, len(WHOLE))
+    *_, ending = walk_to_hole(made.encode() + WHOLE[SEGMENT_HEADER_BYTES:], made, len(WHOLE))
     assert ending == Ending(len(WHOLE), 5, "", 0)
 
 

@@ -366,7 +366,8 @@ def test_small_state_is_that_of_the_newest_records() -> None:
     scribe.write(Pause(7, 0, 0, T0), put(60, tube_id=7))
     small = survey(scribe.files()).small
     assert small.tubes == {1: b"default", 7: b"mail"}
-    assert small.pauses == {7: Pause(7, 0, 0, T0), 1: Pause(1, 9, T0, T0)}
+    found = {about: each.record for about, each in small.newest[Pause].items()}
+    assert found == {7: Pause(7, 0, 0, T0), 1: Pause(1, 9, T0, T0)}
     assert (small.next_job_id, small.next_tube_id) == (61, 8)
     assert small.time_ns == T0 + 2 * MS
     assert not small.is_clean

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from beanstalk_twisted.replication.stream.door import (
+from beanstalk_twisted.replication.stream.interface import (
     EXPIRE_S,
     MAX_MESSAGE_BYTES,
     Copies,

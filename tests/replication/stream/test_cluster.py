@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.replication.stream.addresses import parse
-from beanstalk_twisted.replication.stream.door import (
+from beanstalk_twisted.replication.stream.interface import (
     Ends,
     Message,
     StreamError,

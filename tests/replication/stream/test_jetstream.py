@@ -15,7 +15,7 @@ import pytest
 
 from beanstalk_twisted.replication.stream import settings
 from beanstalk_twisted.replication.stream.addresses import parse, stream_at
-from beanstalk_twisted.replication.stream.door import (
+from beanstalk_twisted.replication.stream.interface import (
     EXPIRE_S,
     Message,
     Refused,

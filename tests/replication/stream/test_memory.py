@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from beanstalk_twisted.replication.stream.door import (
+from beanstalk_twisted.replication.stream.interface import (
     Ends,
     Message,
     StreamError,

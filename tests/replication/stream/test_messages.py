@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from beanstalk_twisted.binlog.batches import Batch
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import SegmentHeader
-from beanstalk_twisted.replication.stream.door import MAX_MESSAGE_BYTES
+from beanstalk_twisted.replication.stream.interface import MAX_MESSAGE_BYTES
 from beanstalk_twisted.replication.stream.messages import (
     BEGINS,
     CONTINUES,

@@ -6,7 +6,7 @@ import pytest
 
 from beanstalk_twisted.replication.stream import settings
 from beanstalk_twisted.replication.stream.addresses import MAX_NAME, is_stream, parse
-from beanstalk_twisted.replication.stream.door import MAX_MESSAGE_BYTES, Copies, Refused
+from beanstalk_twisted.replication.stream.interface import MAX_MESSAGE_BYTES, Copies, Refused
 
 URL = "nats://h:4222/q"
 

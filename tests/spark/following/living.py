@@ -19,8 +19,8 @@ from beanstalk_twisted.binlog.segments.format import (
     parse_segment_name,
     segment_name,
 )
-from binlog_tools.spark.following.startings import Streamed
 from binlog_tools.spark.following.streaming import BinlogStreamReader
+from binlog_tools.spark.reading.options import Streamed
 from tests.binlog.scribe import Files
 from tests.spark.expected import Row
 

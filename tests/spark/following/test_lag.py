@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from binlog_tools.spark.following.lag import NONE, LagMeter, lags_of
-from binlog_tools.spark.following.logs import Log
-from binlog_tools.spark.following.positions import Position
-from binlog_tools.spark.following.stores import look
+from binlog_tools.spark.following.logs import Bookmarks, Log
+from binlog_tools.spark.following.positions import NOT_BEHIND, lags_of
+from binlog_tools.spark.reading.finding import Findings, Seen, find
 from tests.binlog.scribe import DEFAULT_TUBE, MS, T0, UUID, Scribe, put
 from tests.spark.following.living import Folders, Query, remove
 
@@ -31,46 +30,38 @@ def folders(tmp_path: Path) -> Folders:
     return folders
 
 
-def log_of(folders: Folders) -> Log:
+def found_in(folders: Folders) -> Findings:
     """As it is now, the archive left aside."""
-    return Log(look([str(folders.live)])[STORE])
+    return find([str(folders.live)], seen=Seen())
 
 
 def test_what_is_in_no_batch_yet_counts(folders: Folders) -> None:
     query = Query(folders.live)
     query.batch(ReadMaxRows(10))
-    log = log_of(folders)
-    at = Position(**{"seq": query.at["seq"], "offset": query.at["off"], "lsn": query.at["lsn"]})
-    (lag,) = LagMeter().measure({STORE: log}, {STORE: at}, T0 + 10**9).values()
-    assert lag.records == log.frontier().lsn - at.lsn > 40
+    segments = found_in(folders).segments
+    log, lsn = Log(segments, Bookmarks()), query.at["lsn"]
+    lag = log.lag(lsn, T0 + 10**9)
+    assert lag.records == log.next_lsn - lsn > 40
     # The scribe writes a frame each millisecond, from T0 on.
-    assert lag.seconds == pytest.approx(1 - (at.lsn - 1) * MS / 1e9, abs=0.003)
-    whole = sum(log.end(seq) - log.beginning(seq).offset for seq in log.numbers)
-    done = sum(log.end(seq) - log.beginning(seq).offset for seq in log.numbers if seq < at.seq)
-    assert lag.bytes == whole - done - (at.offset - log.beginning(at.seq).offset)
+    assert lag.seconds == pytest.approx(1 - (lsn - 1) * MS / 1e9, abs=0.003)
+    whole = log.lag(1, T0)
+    assert whole.bytes == sum(each.stretch.end - each.stretch.start for each in segments)
+    assert 0 < lag.bytes < whole.bytes
 
 
 def test_who_has_read_all_is_not_behind(folders: Folders) -> None:
     query = Query(folders.live)
     query.run()
-    assert lags_of(query.reader.reportLatestOffset()) == {STORE: NONE}
-
-
-def test_a_log_that_the_stream_has_not_begun_with_counts_whole(folders: Folders) -> None:
-    log = log_of(folders)
-    meter = LagMeter()
-    (lag,) = meter.measure({STORE: log}, {}, T0).values()
-    assert (lag.records, lag.seconds) == (log.frontier().lsn - 1, 0.0)
-    assert meter.measure({STORE: log}, {STORE: log.first()}, T0) == {STORE: lag}
+    assert lags_of(query.reader.reportLatestOffset()) == {STORE: NOT_BEHIND}
 
 
 def test_segments_that_are_gone_do_not_end_the_measuring(folders: Folders) -> None:
-    at = log_of(folders).first()
     remove(folders.live, 1)
-    log = log_of(folders)
-    (lag,) = LagMeter().measure({STORE: log}, {STORE: at}, T0 + 10**9).values()
-    assert lag.records == log.frontier().lsn - 1
-    assert lag.bytes == log.frontier().offset - log.first().offset
+    (segment,) = found_in(folders).segments
+    log = Log([segment], Bookmarks())
+    lag = log.lag(1, T0 + 10**9)
+    assert lag.records == log.next_lsn - log.first_lsn
+    assert lag.bytes == segment.stretch.end - segment.stretch.start
 
 
 def test_the_lag_is_in_what_is_reported_and_in_no_offset_that_is_kept(folders: Folders) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from binlog_tools.spark.definitions.errors import SourceError
-from binlog_tools.spark.reading.holding import HELD_FILES, Held
+from binlog_tools.spark.reading.opening import HELD_FILES, Held
 from binlog_tools.spark.reading.planning import Share
 from binlog_tools.spark.source import BinlogReader
 from tests.binlog.scribe import UUID, Files, segment_files
@@ -50,13 +50,6 @@ def test_a_task_goes_on_without_the_oldest_segments_as_a_later_query_would(
     trim(log, count)
     rows = rows_of(reader, tasks)
     assert rows == read(log) and len(rows) > 100
-
-
-def test_the_view_of_segments_goes_on_without_them_too(log: Path) -> None:
-    reader = reader_of(log, view="segments")
-    tasks = reader.partitions()
-    trim(log, 1)
-    assert rows_of(reader, tasks) == read(log, view="segments")
 
 
 def test_a_task_holds_what_it_reads_from_when_it_began(log: Path) -> None:

@@ -8,16 +8,13 @@ from beanstalk_twisted.binlog.segments.format import REHOMED
 from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.reading.increments import (
     MARKS,
-    Piece,
     increment,
     mark_names,
     marks_of,
     refuse_other_histories,
-    tasks_of,
 )
-from binlog_tools.spark.reading.planning import Share, Trouble
-from binlog_tools.spark.segments.framing import Stretch
-from binlog_tools.spark.segments.producing import Place
+from binlog_tools.spark.reading.planning import Share, Trouble, tasks_of
+from binlog_tools.spark.segments.wanted import EVERY, Place, Span, Stretch
 from tests.binlog.scribe import UUID, header
 
 STORE = UUID.hex()
@@ -39,9 +36,10 @@ LOG = [share(1, 1, 11), share(2, 11, 21), share(3, 21, None)]
 )
 def test_what_is_wholly_known_is_not_read(known: int | None, segments: list[int]) -> None:
     told = {} if known is None else {STORE: known}
-    pieces = list(increment(LOG, told, tolerant=False))
-    assert [piece.item.place.header.seq for piece in pieces if piece.item.place] == segments
-    assert {piece.above for piece in pieces} == {-1 if known is None else known}
+    items = list(increment(LOG, told, tolerant=False))
+    assert [item.place.header.seq for item in items if item.place] == segments
+    lsns = EVERY if known is None else Span(known + 1, EVERY.high)
+    assert all(isinstance(item, Share) and item.lsns == lsns for item in items)
     assert list(increment(LOG[:2], {STORE: 20}, tolerant=False)) == []
 
 
@@ -49,8 +47,8 @@ def test_what_is_wholly_known_is_not_read(known: int | None, segments: list[int]
 def test_missing_lsns_are_an_error_or_a_row(known: int, log: list[Share]) -> None:
     with pytest.raises(SourceError, match=r"\[BINLOG_DAMAGED\] LSN \d+ to \d+ of store"):
         list(increment(log, {STORE: known}, tolerant=False))
-    pieces = list(increment(log, {STORE: known}, tolerant=True))
-    (told,) = (piece.item for piece in pieces if isinstance(piece.item, Trouble))
+    items = list(increment(log, {STORE: known}, tolerant=True))
+    (told,) = (item for item in items if isinstance(item, Trouble))
     assert told.lsn == (10 if known == 9 else 21)
 
 
@@ -60,17 +58,16 @@ def test_a_log_may_begin_anywhere_but_only_once() -> None:
 
 def test_an_unreadable_file_is_told_until_it_is_known() -> None:
     broken = Trouble(None, "its header is damaged", None, 99, path="x.tql")
-    assert [piece.item for piece in increment([broken], {}, tolerant=True)] == [broken]
+    assert list(increment([broken], {}, tolerant=True)) == [broken]
     known = {"file x.tql": 1}
     assert len(list(increment([broken], known, tolerant=True))) == 1
 
 
 @pytest.mark.parametrize(("task_bytes", "tasks"), [(30, [3]), (29, [2, 1]), (1, [1] * 3)])
 def test_pieces_are_put_together_up_to_a_size(task_bytes: int, tasks: list[int]) -> None:
-    pieces = [Piece(each) for each in LOG]
-    found = tasks_of(pieces, task_bytes)
+    found = tasks_of(LOG, task_bytes)
     assert [len(task) for task in found] == tasks
-    assert [piece for task in found for piece in task] == pieces
+    assert [item for task in found for item in task] == LOG
     assert tasks_of([], task_bytes) == []
 
 

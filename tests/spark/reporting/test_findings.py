@@ -13,10 +13,10 @@ from binlog_tools.spark.reporting.findings import (
     FEW_RUNS,
     LONG_WAIT_S,
     MANY_READY,
-    MAX_FINDINGS,
+    MAX_NAMED,
     findings,
 )
-from binlog_tools.spark.reporting.readings import DeadLetters, Mark, Readings, Wish, read
+from binlog_tools.spark.reporting.readings import DeadLetters, Mark, Readings, Selection, read
 from tests.spark.reporting.some_tables import START_S, kind, minute, worker, write_minutes
 
 SECOND = 10**9
@@ -24,7 +24,7 @@ SECOND = 10**9
 
 def of(tmp_path: Path, rows: Iterable[dict[str, Any]], name: str = "t") -> Readings:
     write_minutes(tmp_path / name, rows)
-    return read(Wish(str(tmp_path / name)))
+    return read(Selection(str(tmp_path / name)))
 
 
 def told(readings: Readings, before: Readings | None = None) -> list[tuple[str, str, str]]:
@@ -118,7 +118,11 @@ def test_many_restarts_in_a_day(tmp_path: Path) -> None:
     readings = of(tmp_path, [minute(0), minute(86_400)])
     marks = [Mark(START_S + at, "restart", "x") for at in range(3)]
     assert told(Readings(flow=readings.flow, marks=marks[:2])) == []
-    assert [found[0] for found in told(Readings(flow=readings.flow, marks=marks))] == ["marks"]
+    ((figure, _, text),) = told(Readings(flow=readings.flow, marks=marks))
+    assert figure == "marks" and "restarted 3 times in 1 d, 0 of them after a kill" in text
+    marks[0] = marks[0]._replace(kind="kill")
+    ((_, _, text),) = told(Readings(flow=readings.flow, marks=marks))
+    assert " 1 of them after a kill or crash, " in text
     deploys = [mark._replace(kind="deploy") for mark in marks]
     assert told(Readings(flow=readings.flow, marks=deploys)) == []
 
@@ -128,10 +132,11 @@ def test_what_has_become_worse_than_in_the_other_period(tmp_path: Path) -> None:
     worse = of(tmp_path, [minute(0, wait_histogram=[(40_000_000, 20)])], "worse")
     same = of(tmp_path, [minute(0, wait_histogram=[(39_000_000, 20)])], "same")
     assert told(same, before) == []
-    assert {found[:2] for found in told(worse, before)} == {("wait", ""), ("wait", "mail")}
+    ((figure, tube, text),) = told(worse, before)
+    assert (figure, tube) == ("wait", "") and text.endswith("Likewise: mail.")
 
 
-@pytest.mark.parametrize(("now", "then", "count"), [(20, 20, 2), (19, 20, 0), (20, 19, 0)])
+@pytest.mark.parametrize(("now", "then", "count"), [(20, 20, 1), (19, 20, 0), (20, 19, 0)])
 def test_of_a_few_runs_in_either_period_nothing_has_become_worse(
     tmp_path: Path, now: int, then: int, count: int
 ) -> None:
@@ -140,10 +145,13 @@ def test_of_a_few_runs_in_either_period_nothing_has_become_worse(
     assert len(told(after, before)) == count
 
 
-def test_only_the_weightiest_are_said(tmp_path: Path) -> None:
-    rows = [
-        minute(0, f"tube{at}", reserves=100, releases=10 + at) for at in range(MAX_FINDINGS + 3)
-    ]
-    found = told(of(tmp_path, rows))
-    assert len(found) == MAX_FINDINGS
-    assert found[0][1] == f"tube{MAX_FINDINGS + 2}"
+def test_a_rule_has_one_line_however_many_tubes_break_it(tmp_path: Path) -> None:
+    rows = [minute(0, f"tube{at}", reserves=100, releases=10 + at) for at in range(MAX_NAMED + 3)]
+    ((figure, tube, text),) = told(of(tmp_path, rows))
+    assert (figure, tube) == ("flow", "tube7")
+    assert text.endswith("back. Likewise: tube6, tube5, tube4, tube3, tube2 and 2 more.")
+    readings = of(tmp_path, [minute(0, reserves=1000, timeouts=49)], "w")
+    readings.workers = [worker(at, runs=20, timeouts=10, releases=0) for at in (7, 8)]
+    ((figure, _, text),) = told(readings)
+    assert figure == "workers"
+    assert text.endswith("Likewise: connection 8 of start 1 of aaaaaaaa.")

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from binlog_tools.spark.definitions.errors import TableError
-from binlog_tools.spark.reporting.readings import Wish, read
+from binlog_tools.spark.reporting.readings import Selection, read
 from binlog_tools.spark.reporting.sections import gaps
 from binlog_tools.spark.reporting.series import Period
 from tests.spark.reporting.some_tables import (
@@ -37,7 +37,7 @@ def whole(place: Path) -> Path:
 
 
 def said(place: Path, period: Period = Period(), events: Path | None = None) -> list[str]:  # noqa: B008
-    return list(gaps(read(Wish(str(place), str(events) if events else None, period))))
+    return list(gaps(read(Selection(str(place), str(events) if events else None, period))))
 
 
 def test_of_what_is_whole_nothing_is_missing(tmp_path: Path) -> None:
@@ -89,8 +89,8 @@ def test_damage_is_counted_in_the_events_and_samples_are_taken_of_them(tmp_path:
         "server": ["a" * 32, None, "b" * 32], "event": ["put", "damage", "put"],
         "job": [1234567, None, 1234567], "body": [b"one of them\x1b", None, b"another"],
     }))  # fmt: skip
-    readings = read(Wish(str(place), str(tmp_path / "events")))
+    readings = read(Selection(str(place), str(tmp_path / "events")))
     assert readings.damages == 1 and readings.kinds[0]["sample"] == "one of them\\x1b"
     assert "1 place that could not be read" in next(gaps(readings))
     with pytest.raises(TableError, match="no events table"):
-        read(Wish(str(place), str(tmp_path / "nothing")))
+        read(Selection(str(place), str(tmp_path / "nothing")))

@@ -14,8 +14,7 @@ from click.testing import CliRunner, Result
 
 from binlog_tools.cli.commands import USAGE
 from binlog_tools.spark.report import command
-from binlog_tools.spark.reporting.making import Request, make
-from binlog_tools.spark.reporting.periods import PeriodError, taken
+from binlog_tools.spark.reporting.making import PeriodError, Request, make, taken
 from binlog_tools.spark.reporting.series import ALWAYS, Period
 from tests.spark.reporting.some_tables import (
     START_S,

@@ -22,11 +22,13 @@ from deltalake import DeltaTable, write_deltalake
 from binlog_tools.cli.commands import CANNOT_READ
 from binlog_tools.spark.report import TITLE, command
 from binlog_tools.spark.reporting.making import Request, deploys_of, make
-from binlog_tools.spark.reporting.readings import ROWS, Wish, read
+from binlog_tools.spark.reporting.readings import KIND_JOBS, ROWS, Selection, read
+from binlog_tools.spark.reporting.scales import MAX_PAGE_BYTES, seconds_text
 from binlog_tools.spark.reporting.series import ALWAYS, MAX_TUBES, OTHERS, Period
-from binlog_tools.spark.reporting.steps import MAX_PAGE_BYTES
-from binlog_tools.spark.reporting.texts import seconds_text
-from binlog_tools.spark.storing.stored import LOG
+from binlog_tools.spark.storing.tables import LOG
+from binlog_tools.spark.tables.engines import InProcess
+from binlog_tools.spark.tables.increments import update
+from tests.spark.histories.test_histories import servers_of
 from tests.spark.reporting.some_tables import (
     COUNTS,
     HOSTILE,
@@ -44,6 +46,8 @@ from tests.spark.reporting.some_tables import (
     write_minutes,
     write_workers,
 )
+from tests.spark.tables import queue_model
+from tests.spark.tables.test_increments import newer_of
 
 KEYS = ["tubes", "dead", "kinds", "workers", "marks", "hours"]
 BLOCK = re.compile(r'<script type="application/json" id="content">(.*?)</script>', re.DOTALL)
@@ -89,7 +93,7 @@ def test_nothing_of_a_log_is_markup_and_only_the_pages_own_script_may_run(tables
 
 
 def test_the_numbers_are_those_of_the_tables(tables: Path) -> None:
-    readings = read(Wish(str(tables)))
+    readings = read(Selection(str(tables)))
     flow = readings.flow
     assert flow is not None and flow.whole.width == 300
     assert flow.whole.numbers["puts"].sum() == 2 * 10 * 144 * 3
@@ -111,7 +115,7 @@ def test_kinds_of_jobs_that_have_not_failed_since_the_period_began_are_left_out(
         for at, when in last.items()
     ]))  # fmt: skip
     found = {
-        period: [row["failures"] for row in read(Wish(str(tmp_path), None, period)).kinds]
+        period: [row["failures"] for row in read(Selection(str(tmp_path), None, period)).kinds]
         for period in (ALWAYS, Period(START_S, START_S + 60), Period(START_S + 601))
     }
     assert list(found.values()) == [[4, 3, 2, 1], [4, 3, 2], [4]]
@@ -120,7 +124,7 @@ def test_kinds_of_jobs_that_have_not_failed_since_the_period_began_are_left_out(
 def test_the_depth_of_a_step_is_that_of_its_last_minute(tmp_path: Path) -> None:
     rows = [minute(60 * at, ready=at, reserved=1) for at in range(1505)]
     write_minutes(tmp_path, rows)
-    flow = read(Wish(str(tmp_path))).flow
+    flow = read(Selection(str(tmp_path))).flow
     assert flow is not None and flow.whole.width == 120
     # The last minute of all is the end of its step, although the step is longer.
     assert flow.whole.numbers["ready"][0, [0, 1, -1]].tolist() == [1, 3, 1504]
@@ -130,7 +134,7 @@ def test_the_depth_of_a_step_is_that_of_its_last_minute(tmp_path: Path) -> None:
 def test_tubes_beyond_those_that_are_shown_are_added_up(tmp_path: Path) -> None:
     count = MAX_TUBES + 2
     write_minutes(tmp_path, [minute(0, f"t{at:02}", puts=at + 1, ready=1) for at in range(count)])
-    flow = read(Wish(str(tmp_path))).flow
+    flow = read(Selection(str(tmp_path))).flow
     assert flow is not None
     assert len(flow.tubes.names) == MAX_TUBES + 1 and flow.tubes.names[-1] == OTHERS
     assert flow.tubes.numbers["puts"][-1].sum() == 1 + 2
@@ -160,18 +164,38 @@ def test_two_periods_stand_side_by_side(tables: Path, tmp_path: Path) -> None:
 
 def test_restarts_are_marked_at_their_starts_if_the_tables_have_them(tmp_path: Path) -> None:
     write_workers(tmp_path, [worker(1), worker(2, 4, first=90)])
+    newest = [(START_S + at) * 10**9 for at in (90, 15, 45, 70)]
     write(tmp_path / "starts", pa.table({
         "server": [SERVER] * 4, "incarnation": [4, 1, 2, 3],
-        "first_ns": [(START_S + at) * 10**9 for at in (80, 0, 20, 50)],
-        "newest_ns": [(START_S + 90) * 10**9] * 4,
+        "first_ns": [(START_S + at) * 10**9 for at in (80, 0, 20, 50)], "newest_ns": newest,
+        "stopped_ns": pa.array([None, newest[1], None, newest[3] - 1], pa.int64()),
     }))  # fmt: skip
-    marks = read(Wish(str(tmp_path))).marks
-    assert [(mark.at - START_S, mark.text) for mark in marks] == [
-        (20, "aaaaaaaa: start 2"), (50, "aaaaaaaa: start 3"), (80, "aaaaaaaa: start 4"),
-    ]  # fmt: skip
+    found = [
+        (20, "stop", "aaaaaaaa: start 2 after an ordered stop"),
+        (50, "kill", "aaaaaaaa: start 3 after a kill or crash"),
+        (80, "kill", "aaaaaaaa: start 4 after a kill or crash"),
+    ]
+    marks = read(Selection(str(tmp_path))).marks
+    assert [(mark.at - START_S, mark.kind, mark.text) for mark in marks] == found
     period = Period(START_S + 20, START_S + 80)
-    found = read(Wish(str(tmp_path), period=period)).marks
-    assert [mark.text for mark in found] == ["aaaaaaaa: start 2", "aaaaaaaa: start 3"]
+    marks = read(Selection(str(tmp_path), period=period)).marks
+    assert [mark.text for mark in marks] == [text for _, _, text in found[:2]]
+
+
+def test_a_kind_that_fails_leads_to_its_jobs(tmp_path: Path) -> None:
+    write(tmp_path / "poison", pa.Table.from_pylist([kind(30), kind(20)]))
+    jobs = [
+        {"tube": HOSTILE, "fingerprint": f"{mark:016x}", "server": SERVER, "job": at,
+         "state": "buried", "failures": at, "sample": "{}",
+         "last": datetime.fromtimestamp(START_S + at, UTC)}
+        for at in range(KIND_JOBS + 3) for mark in (30, 7)
+    ]  # fmt: skip
+    write(tmp_path / "poison_jobs", pa.Table.from_pylist(jobs))
+    content = content_of(make(Request(str(tmp_path), TITLE)).page)
+    tables = {table["key"]: table for table in content["tables"]}
+    found = [int(row[2]) for row in tables["jobs"]["rows"]]
+    assert found == list(range(KIND_JOBS + 2, 2, -1))
+    assert content["findings"][0]["figure"] == "jobs"
 
 
 def test_restarts_and_deploys_are_marked(tables: Path, tmp_path: Path) -> None:
@@ -249,7 +273,7 @@ def test_the_heading_says_which_steps_are_which(tmp_path: Path) -> None:
 
 def test_tables_of_earlier_versions_have_no_dead_letters(tmp_path: Path) -> None:
     write(tmp_path / "lifetimes", pa.table({"outcome": ["alive", "done"]}))
-    readings = read(Wish(str(tmp_path)))
+    readings = read(Selection(str(tmp_path)))
     assert (readings.outcomes, readings.dead) == ({"alive": 1, "done": 1}, {})
 
 
@@ -270,18 +294,27 @@ def test_of_a_table_that_is_missing_nothing_is_said_but_that_it_is(
     assert "tube_minutes, lifetimes, poison" in content["notes"][0]
 
 
-@pytest.mark.parametrize("sign", ["_unfinished", "tube_minutes/_delta_log"])
-def test_of_tables_that_are_not_whole_nothing_is_reported(tmp_path: Path, sign: str) -> None:
+def test_of_tables_that_are_not_whole_nothing_is_reported(tmp_path: Path) -> None:
     write_minutes(tmp_path, [minute(0)])
     write(tmp_path / "workers", pa.table({"jobs": [1]}))
-    if sign.endswith(LOG):
-        rmtree(tmp_path / sign)
-    else:
-        (tmp_path / sign).mkdir()
+    rmtree(tmp_path / "tube_minutes" / LOG)
     done = run(tmp_path, "-o", tmp_path / "r.html")
     assert done.exit_code == CANNOT_READ
     assert done.stderr.count("\n") == 1 and " again" in done.stderr
     assert not (tmp_path / "r.html").exists()
+
+
+def test_of_tables_that_have_reached_different_records_nothing_is_reported(tmp_path: Path) -> None:
+    events = queue_model.table([row for part in servers_of((9,)).values() for row in part])
+    for made in update(str(tmp_path), newer_of(events.slice(0, events.num_rows // 2)), InProcess()):
+        assert made
+    first = run(tmp_path, "-o", tmp_path / "r.html")
+    assert first.exit_code == 0, first.output
+    killed = update(str(tmp_path), newer_of(events), InProcess())
+    assert next(killed).name == "lifetimes"
+    done = run(tmp_path, "-o", tmp_path / "again.html")
+    assert done.exit_code == CANNOT_READ and "has not come to its end" in done.stderr
+    assert not (tmp_path / "again.html").exists()
 
 
 def test_a_table_that_is_whole_and_empty_says_that_it_has_no_row(tmp_path: Path) -> None:
@@ -351,7 +384,7 @@ def test_a_delta_table_is_read_by_its_log(tmp_path: Path) -> None:
     write_deltalake(place, rows.slice(1), partition_by=["server"], mode="append")
     # What no commit has named does not count.
     pq.write_table(rows, place / "left.parquet")
-    flow = read(Wish(str(tmp_path))).flow
+    flow = read(Selection(str(tmp_path))).flow
     assert flow is not None
     assert flow.whole.numbers["puts"].tolist() == [[2, 3]]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from binlog_tools.spark.reporting.readings import Wish, read
+from binlog_tools.spark.reporting.readings import Selection, read
 from binlog_tools.spark.reporting.sections import content_of
 from binlog_tools.spark.reporting.series import Flow, Period
 from tests.spark.reporting.some_tables import (
@@ -33,7 +33,7 @@ def flow_of(place: Path, minutes: int, period: Period | None = None) -> Flow:
         ("done", None, None, None), ("alive", None, None, None), ("alive", None, None, 9),
     ))  # fmt: skip
     write_attempts(place, RUNS)
-    flow = read(Wish(str(place), None, period or Period())).flow
+    flow = read(Selection(str(place), None, period or Period())).flow
     assert flow is not None
     return flow
 
@@ -74,7 +74,7 @@ def test_the_page_has_each_number_in_one_of_both(tmp_path: Path) -> None:
     write_minutes(tmp_path, [minute(0, puts=1, ready=1)])
     write(tmp_path / "lifetimes", lifetimes(("alive", None, None, None)))
     write_attempts(tmp_path, RUNS[:1])
-    (period,) = content_of(read(Wish(str(tmp_path))), "x").periods
+    (period,) = content_of(read(Selection(str(tmp_path))), "x").periods
     assert set(period["whole"]["numbers"][0]) == {"ready"}
     fine = period["fine"]["whole"]
     assert {"puts", "run_p95"} <= set(fine["numbers"][0]) and fine["width"] == 1

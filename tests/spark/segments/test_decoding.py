@@ -15,9 +15,9 @@ from beanstalk_twisted.binlog.segments.format import SegmentHeader, decode_segme
 from beanstalk_twisted.binlog.tags import NO_TAGS, BadTags, Tags, split_tags
 from binlog_tools.spark.definitions.columns import BY_NAME, TAGS, arrow_schema
 from binlog_tools.spark.definitions.errors import SourceError
-from binlog_tools.spark.segments.decoding import Wanted, batches
-from binlog_tools.spark.segments.framing import Run, Stretch, runs
-from binlog_tools.spark.segments.producing import Place
+from binlog_tools.spark.segments.decoding import batches
+from binlog_tools.spark.segments.framing import Run, runs
+from binlog_tools.spark.segments.wanted import Place, Stretch, Wanted
 from tests.binlog.forging import rechecked
 from tests.binlog.scribe import T0, Scribe, files_of, flipped, image, put, segment_files
 from tests.sampling import one_in

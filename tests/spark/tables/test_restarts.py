@@ -12,16 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
-from pyspark.sql.datasource import EqualTo
 
 from binlog_tools.spark.cli.main import cli
-from binlog_tools.spark.histories.increments import tables_of
-from binlog_tools.spark.histories.starts import Starts, starts_table
-from binlog_tools.spark.live.steps import SCHEMAS, LiveState
-from binlog_tools.spark.storing.opening import open_stored
+from binlog_tools.spark.live.steps import SCHEMAS
+from binlog_tools.spark.storing.tables import open_stored
+from binlog_tools.spark.tables.layouts import TAKEN
 from tests.binlog.independent_reader import read_log
 from tests.server_process import Connection, ServerProcess, ours_at_once
-from tests.spark.without_spark import read
+from tests.spark.live.test_steps import add, server_of
 from tests.test_docs import ROOT, section
 
 if TYPE_CHECKING:
@@ -80,6 +78,7 @@ class Made(NamedTuple):
     asked_ns: list[tuple[int, int]]
     reasons: dict[int, str]
     events: Path
+    tables: Path
 
 
 def put(connection: Connection, delay_s: int = 0, ttr_s: int = 600) -> int:
@@ -133,9 +132,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         server.terminate()
     events = folder / "events"
     words = ["events", str(killed.log), str(other.log), "-o", str(events)]
-    done = CliRunner().invoke(cli, words)
-    assert done.exit_code == 0, done.output
-    return Made(killed, other, asked_ns, reasons, events)
+    made = Made(killed, other, asked_ns, reasons, events, folder / "tables")
+    for words in (words, ["tables", str(events), "-o", str(made.tables), "--local"]):
+        done = CliRunner().invoke(cli, words)
+        assert done.exit_code == 0, done.output
+    return made
 
 
 def _dead_letters(client: Connection) -> dict[int, str]:
@@ -181,13 +182,12 @@ def _dead_letters(client: Connection) -> dict[int, str]:
 
 def tables(made: Made) -> dict[str, list[Row]]:
     """The tables that are made of the events table."""
-    events = _sorted(_events(made), "server", "job", "lsn").combine_chunks()
-    found = tables_of(events, Starts(starts_table(events)))
-    return {name: found[name].to_pylist() for name in ("lifetimes", "attempts")}
+    return {name: open_stored(str(made.tables / name)).read().to_pylist()
+            for name in ("lifetimes", "attempts")}  # fmt: skip
 
 
 def _events(made: Made) -> pa.Table:
-    return _sorted(open_stored(str(made.events)).dataset().to_table(), "server", "lsn")
+    return _sorted(open_stored(str(made.events)).read(), "server", "lsn")
 
 
 def _sorted(events: pa.Table, *names: str) -> pa.Table:
@@ -210,16 +210,6 @@ def test_the_events_table_keeps_starts_and_ordered_stops(made: Made) -> None:
     assert sorted(found) == sorted(expected)
     assert [event for _, _, event, _ in found].count("start") == 6
     assert [event for _, _, event, _ in found].count("clean-stop") == 3
-
-
-@pytest.mark.parametrize("column, value", [("event", "start"), ("incarnation", 2), ("job", 1)])
-def test_filters_spare_no_segment_with_a_start_that_is_asked_for(
-    made: Made, column: str, value: object
-) -> None:
-    rows = read(made.killed.log, records="history")
-    found = read(made.killed.log, records="history", filters=[EqualTo((column,), value)])
-    wanted = [row for row in rows if row[column] == value]
-    assert wanted and [row for row in found if row[column] == value] == wanted
 
 
 def test_a_run_that_a_kill_interrupts_ends_with_the_last_record_before_it(made: Made) -> None:
@@ -280,12 +270,13 @@ def test_endings_are_told_in_the_words_of_the_server(made: Made) -> None:
 
 @pytest.mark.parametrize("size", [1, 3, 1000])
 def test_live_rows_of_the_same_logs_are_those_of_the_tables(made: Made, size: int) -> None:
-    events, whole = _events(made), tables(made)
-    state = LiveState()
+    events, whole = _events(made).select(TAKEN), tables(made)
     found: dict[str, list[Row]] = {name: [] for name in SCHEMAS}
-    for start in range(0, events.num_rows, size):
-        for name, rows in state.step(events.slice(start, size)).items():
-            found[name] += rows.to_pylist()
+    for name in (made.killed.store, made.other.store):
+        mine = events.filter(pa.compute.equal(events["server"], name))
+        server = server_of(mine)
+        for start in range(0, mine.num_rows, size):
+            add(found, server.step(mine.slice(start, size)))
     gone = [_bare(row) for row in whole["lifetimes"] if row["state"] == "gone"]
     assert sorted(found["lifetimes"], key=_key) == sorted(gone, key=_key)
     ended = [_bare(row) for row in whole["attempts"] if row["ended_by"] is not None]

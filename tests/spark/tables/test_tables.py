@@ -1,260 +1,149 @@
-"""The tables that Spark makes are those that a person with a pencil would make of the same log."""
+"""The command `tables`: by Spark and in one process, from logs and events tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
-from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 
-from binlog_tools.cli.commands import CANNOT_READ
+from binlog_tools.spark.cli.main import cli
 from binlog_tools.spark.definitions.errors import CODES, TableError
-from binlog_tools.spark.storing.locations import UNFINISHED
-from binlog_tools.spark.storing.stored import Change
-from tests.binlog.scribe import flipped, segment_files
+from binlog_tools.spark.storing.tables import open_stored
+from binlog_tools.spark.tables.engines import InProcess, Spark
+from binlog_tools.spark.tables.increments import update
+from binlog_tools.spark.tables.layouts import INTERNAL, LAYOUTS
+from tests.binlog.scribe import segment_files
 from tests.spark.histories import any_log
-from tests.spark.histories.test_histories import assert_same, of_each, servers_of
-from tests.spark.tables import oracle, queue_model
+from tests.spark.histories.test_histories import servers_of
+from tests.spark.tables import queue_model
+from tests.spark.tables.test_increments import assert_tables, newer_of, run, stored, stretched
 from tests.tools.folders import archived
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-Row = dict[str, Any]
-
-# Each example is many histories, since what costs is Spark's start of a query.
-SEEDS = st.lists(st.integers(0, 1 << 48), min_size=20, max_size=30, unique=True)
-MANY = settings(
-    max_examples=1, deadline=None, phases=[Phase.generate], database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.large_base_example],
-)  # fmt: skip
+FILES = segment_files(any_log(11, batches=12, has_extensions=True).directory)
 
 
-def _events(spark: SparkSession, folder: Path, rows: Iterable[Row]) -> DataFrame:
-    path = folder / "events.parquet"
-    pq.write_table(queue_model.table(rows), path)
-    return spark.read.parquet(str(path))
-
-
-@pytest.mark.exhaustive
-@MANY
-@given(seeds=SEEDS)
-def test_the_tables_are_what_the_log_says(
-    spark: SparkSession, tmp_path: Path, seeds: list[int]
-) -> None:
-    from pyspark.sql import functions as F
-
-    from binlog_tools.spark.tables.pipelines import PIPELINES
-
-    servers = {f"{seed:032x}": queue_model.history(seed) for seed in seeds}
-    servers = {name: rows for name, rows in servers.items() if rows}
-    rows = [row for part in servers.values() for row in part]
-    events = _events(spark, tmp_path, rows).cache()
-    made = {name: pipeline.make for name, pipeline in PIPELINES.items()}
-
-    def check(table: DataFrame, expected: Iterable[Row], *key: str) -> None:
-        assert_same(table.toArrow(), expected, key)
-
-    check(made["attempts"](events), of_each(servers, oracle.attempts),
-          "server", "job", "revivals", "attempt")  # fmt: skip
-    check(made["lifetimes"](events), of_each(servers, oracle.lifetimes), "server", "job")
-    check(made["workers"](events), of_each(servers, oracle.workers),
-          "server", "incarnation", "connection")  # fmt: skip
-    minutes = made["tube_minutes"](events).withColumn("minute", F.col("minute").cast("bigint"))
-    check(minutes, of_each(servers, oracle.tube_minutes), "server", "tube", "minute")
-    check(made["poison"](events, 2), oracle.poison(rows, 2), "tube", "fingerprint")
-    for at_ns, lsn in ((None, None), (queue_model.EPOCH_NS + 2400 * queue_model.NS, None),
-                       (None, 500)):  # fmt: skip
-        alive = [
-            {"server": name, **row}
-            for name, part in servers.items() for row in oracle.snapshot(part, at_ns, lsn)
-        ]  # fmt: skip
-        check(made["snapshot"](events, at_ns, lsn), alive, "server", "job")
-    events.unpersist()
-
-
-@pytest.mark.exhaustive
-def test_what_cannot_be_made_is_said_in_one_line(spark: SparkSession, tmp_path: Path) -> None:
-    from binlog_tools.spark.tables.histories import lifetimes
-    from binlog_tools.spark.tables.pipelines import opened
-    from binlog_tools.spark.tables.poison import poison
-    from binlog_tools.spark.tables.snapshot import snapshot
-
-    events = _events(spark, tmp_path, queue_model.history(1))
-    for wrong, said in (
-        (lambda: lifetimes(events.drop("lsn")), r"^\[TABLE_COLUMN\] .*no column lsn"),
-        (lambda: lifetimes(events.withColumn("lsn", events.job.cast("string"))),
-         r"^\[TABLE_COLUMN\] column lsn .* is string, not bigint"),
-        (lambda: poison(events, 0), r"^\[TABLE_OPTION\] failures is 0"),
-        (lambda: snapshot(events, 1, 1), r"^\[TABLE_OPTION\] .*not of both"),
-        (lambda: opened("snapshot", str(tmp_path)), r"^\[TABLE_EXISTS\] .*not empty"),
-    ):  # fmt: skip
-        with pytest.raises(TableError, match=said) as raised:
-            wrong()
-        assert "\n" not in str(raised.value)
-
-
-@pytest.mark.exhaustive
-def test_each_table_is_stored_with_the_types_that_it_says(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    from binlog_tools.spark.storing.files import dated
-    from binlog_tools.spark.storing.opening import open_stored
-    from binlog_tools.spark.tables.layouts import SINGLE
-    from binlog_tools.spark.tables.pipelines import PIPELINES, opened, write
-
-    rows = [row for part in servers_of((3, 5)).values() for row in part]
-    events = _events(spark, tmp_path, rows).cache()
-    for name in ("lifetimes", "tube_minutes", "poison", "poison_jobs", "snapshot"):
-        pipeline = PIPELINES[name]
-        place = str(tmp_path / name)
-        count = write(name, pipeline.make(events), opened(name, place))
-        table = open_stored(place).dataset().to_table()
-        assert count == table.num_rows > 0, name
-        assert table.schema.equals(SINGLE[name].schema), name
-        if pipeline.dated_by:
-            (batch,) = table.drop_columns(["date"]).combine_chunks().to_batches()
-            assert [str(day) for day in table["date"].to_pylist()] == [
-                str(day) for day in dated(batch, pipeline.dated_by)["date"].to_pylist()
-            ]
-    with pytest.raises(TableError, match=r"^\[TABLE_EXISTS\] .*--mode overwrite or append"):
-        opened("lifetimes", str(tmp_path / "lifetimes"))
-    events.unpersist()
-
-
-def test_a_table_that_grows_is_not_taken_for_one_that_is_made_whole(tmp_path: Path) -> None:
-    from binlog_tools.spark.storing.opening import open_stored
-    from binlog_tools.spark.tables.layouts import LAYOUTS
-    from binlog_tools.spark.tables.pipelines import opened
-
-    place = str(tmp_path / "lifetimes")
-    open_stored(place, LAYOUTS["lifetimes"]).commit(Change())
-    with pytest.raises(TableError, match=r"^\[TABLE_EXISTS\] .*by settled, .*, not by server, d"):
-        opened("lifetimes", place, mode="overwrite")
-
-
-def _stored(place: Path) -> pa.Table:
-    from binlog_tools.spark.storing.opening import open_stored
-
-    return open_stored(str(place)).dataset().to_table()
-
-
-def _run(*words: str | Path) -> Result:
-    from binlog_tools.spark.cli.main import cli
-
+def command(*words: str | Path) -> Result:
     return CliRunner().invoke(cli, [str(word) for word in words])
 
 
+def no_spark() -> Any:
+    raise AssertionError("Spark was started")
+
+
+@pytest.fixture(scope="module")
+def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The events table of a log."""
+    folder = tmp_path_factory.mktemp("events")
+    log = archived(folder / "log", FILES)
+    done = command("events", log, "-o", folder / "events", "--body")
+    assert done.exit_code == 0, done.output
+    return folder / "events"
+
+
+def rows_of(place: Path) -> dict[str, list[str]]:
+    return {name: sorted(map(str, stored(place, name).to_pylist())) for name in LAYOUTS}
+
+
 @pytest.mark.exhaustive
-def test_a_log_becomes_an_events_table_and_that_other_tables(
+def test_spark_makes_the_rows_of_the_oracle_and_of_one_process(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    from binlog_tools.spark.cli.main import FUTURE
-    from binlog_tools.spark.events import read_events
-    from binlog_tools.spark.source import register
-
-    (tmp_path / "log").mkdir()
-    log = archived(tmp_path / "log", segment_files(any_log(11, batches=12).directory))
-    out = tmp_path / "events"
-    first = _run("events", log, "-o", out, "--body")
-    assert first.exit_code == 0, first.output
-    assert _run("events", log, "-o", out, "--body").output.startswith("events: 0 segments, 0 rows")
-
-    direct = (
-        register(spark)
-        .read.format("beanstalk_binlog")
-        .options(copies="keep", records="history", body="true", tags="true")
-    )
-    expected = direct.load(str(log)).orderBy("lsn").toArrow().to_pylist()
-    read = read_events(spark, str(out)).drop("date").orderBy("lsn")
-    assert read.toArrow().to_pylist() == expected
-    assert f"{len(expected)} rows" in first.output
-
-    assert _run("snapshot", out, "-o", tmp_path / "alive", "--at", "now").exit_code == 0
-    newest = {row["job"]: row["state"] for row in expected if row["job"] is not None}
-    alive = sorted(job for job, state in newest.items() if state != "gone")
-    assert sorted(_stored(tmp_path / "alive")["job"].to_pylist()) == alive
-
-    again: list[str | Path] = [
-        "snapshot",
-        out,
-        "-o",
-        tmp_path / "alive",
-        "--at",
-        "2100-01-01T00:00:00Z",
-    ]
-    assert "\n[TABLE_EXISTS] " in _run(*again).stderr
-    later = _run(*again, "--mode", "append")
-    assert later.exit_code == 0 and later.stderr == f"{FUTURE}\n"
-    assert f" {len(alive)} rows written to " in later.stdout
-    assert _stored(tmp_path / "alive").num_rows == 2 * len(alive)
-    assert _run(*again, "--mode", "overwrite").exit_code == 0
-    assert _stored(tmp_path / "alive").num_rows == len(alive)
-
-    (tmp_path / "file").touch()
-    refused = _run("snapshot", out, "-o", tmp_path / "file" / "x", "--at", "now")
-    assert refused.exit_code == CODES["TABLE_UNWRITABLE"]
-    assert refused.stderr.startswith("[TABLE_UNWRITABLE] ") and refused.stderr.count("\n") == 1
+    servers = servers_of((3, 5, 9, 12, 14, 31))
+    for name in list(servers)[::2]:
+        servers[name] = stretched(servers[name], 3)
+    rows = sorted((row for part in servers.values() for row in part),
+                  key=lambda row: (row["logged_ns"], row["server"], row["lsn"]))  # fmt: skip
+    for size in (len(rows) // 3, len(rows)):
+        given = queue_model.table(rows[:size])
+        assert run(tmp_path / "spark", given, Spark(lambda: spark)) == list(LAYOUTS)
+        run(tmp_path / "local", given)
+    assert not run(tmp_path / "spark", given, Spark(no_spark))
+    assert_tables(tmp_path / "spark", servers)
+    assert rows_of(tmp_path / "spark") == rows_of(tmp_path / "local")
 
 
-@pytest.mark.exhaustive
+def test_tables_of_a_log_are_those_of_its_events_table(events: Path, tmp_path: Path) -> None:
+    log = events.parent / "log"
+    for name, source in (("log", log), ("events", events)):
+        done = command("tables", source, "-o", tmp_path / name, "--local")
+        assert done.exit_code == 0, done.output
+        assert [line.partition(":")[0] for line in done.stdout.splitlines()] == [
+            name for name in LAYOUTS if name not in INTERNAL
+        ]
+        again = command("tables", source, "-o", tmp_path / name)
+        assert again.output == f"{tmp_path / name}: nothing new\n"
+    found = rows_of(tmp_path / "log")
+    assert found == rows_of(tmp_path / "events")
+    assert all(found[name] for name in ("lifetimes", "attempts", "tube_minutes", "snapshot"))
+
+
+def test_each_table_has_the_types_and_comments_that_it_says(events: Path, tmp_path: Path) -> None:
+    assert command("tables", events, "-o", tmp_path, "--local").exit_code == 0
+    for name, layout in LAYOUTS.items():
+        found = open_stored(f"{tmp_path}/{name}").schema()
+        assert {field.name: (field.type, field.metadata) for field in found} == {
+            field.name: (field.type, field.metadata) for field in layout.schema
+        }, name
+
+
+def test_later_events_may_be_left_out(tmp_path: Path) -> None:
+    rows = queue_model.history(9)
+    given = queue_model.table(rows)
+    until_ns = rows[len(rows) // 2]["logged_ns"]
+    first = [row for row in rows if row["logged_ns"] <= until_ns]
+    assert list(update(str(tmp_path / "until"), newer_of(given), InProcess(), until_ns))
+    run(tmp_path / "first", queue_model.table(first))
+    assert rows_of(tmp_path / "until") == rows_of(tmp_path / "first")
+    assert not list(update(str(tmp_path / "until"), newer_of(given), InProcess(), until_ns))
+    assert run(tmp_path / "until", given)
+    run(tmp_path / "all", given)
+    assert rows_of(tmp_path / "until") == rows_of(tmp_path / "all")
+
+
+def test_events_without_a_column_are_refused_in_one_line(tmp_path: Path) -> None:
+    given = queue_model.table(queue_model.history(9))
+    text = given["job"].cast(pa.string())
+    place = given.schema.get_field_index("lsn")
+    for wrong, said in (
+        (given.drop_columns(["lsn"]), r"^\[TABLE_COLUMN\] .*no column lsn"),
+        (given.set_column(place, "lsn", text), r"^\[TABLE_COLUMN\] column lsn .* is string, not "),
+    ):
+        with pytest.raises(TableError, match=said) as raised:
+            run(tmp_path, wrong)
+        assert "\n" not in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("words", "code"),
     [
-        (["lifetimes", "no-such-log", "-o", "t"], "BINLOG_NOT_FOUND"),
-        (["snapshot", "no-such-log", "-o", "t", "--at", "yesterday"], "TABLE_OPTION"),
+        (["tables", "no-such-log", "-o", "t"], "BINLOG_NOT_FOUND"),
+        (["tables", "no-such-log", "-o", "t", "--until", "yesterday"], "TABLE_OPTION"),
         (["events", "no-such-log", "-o", "t"], "BINLOG_NOT_FOUND"),
         (["events", ".", "-o", "t", "--servers", "mine"], "BINLOG_OPTION"),
+        (["optimize", "no-such-table"], "TABLE_NOT_FOUND"),
     ],
 )
 def test_a_program_ends_with_one_line_and_a_code(
-    spark: SparkSession, tmp_path: Path, words: list[str], code: str
+    tmp_path: Path, words: list[str], code: str
 ) -> None:
-    result = _run(*[str(tmp_path / word) if word in ("no-such-log", "t") else word
-                    for word in words])  # fmt: skip
+    result = command(*[str(tmp_path / word) if word.startswith("no-such") or word == "t" else word
+                       for word in words])  # fmt: skip
     assert result.exit_code == CODES[code]
     assert result.stderr.startswith(f"[{code}] ") and result.stderr.count("\n") == 1
 
 
-@pytest.mark.exhaustive
-def test_tables_that_were_not_all_made_bear_a_sign_and_are_not_reported(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    from binlog_tools.spark.report import command as report
-    from binlog_tools.spark.tables.layouts import BESIDE, LAYOUTS
-
-    files = segment_files(any_log(11, batches=12).directory)
-    for name in ("sound", "damaged"):
-        (tmp_path / name).mkdir()
-    sound = archived(tmp_path / "sound", files)
-    newest = max(files)
-    spoilt = {**files, newest: flipped(files[newest], 4096 + 70)}
-    damaged = archived(tmp_path / "damaged", spoilt)
-    out, page = tmp_path / "tables", tmp_path / "report.html"
-    assert _run("tables", damaged, "-o", out).exit_code == CODES["BINLOG_DAMAGED"]
-    assert (out / UNFINISHED).exists()
-    refused = CliRunner().invoke(report, [str(out), "-o", str(page)])
-    assert refused.exit_code == CANNOT_READ and "has not come to its end" in refused.stderr
-    assert not page.exists()
-
-    targets = tmp_path / "targets.toml"
-    targets.write_text('[[target]]\ntube = "*"\nwait_s = 1\n')
-    made = _run("tables", sound, "-o", out, "--targets", targets)
-    assert made.exit_code == 0, made.output
-    assert not (out / UNFINISHED).exists()
-    assert [line.partition(":")[0] for line in made.stdout.splitlines()] == [
-        *(name for name in LAYOUTS if name not in BESIDE), "poison",
-    ]  # fmt: skip
-    again = _run("tables", sound, "-o", out)
-    assert again.exit_code == 0 and again.stdout == f"{out}: nothing new\n"
-    rmtree(out / "failing")
-    refused = _run("tables", sound, "-o", out)
-    assert refused.exit_code == CODES["TABLE_FORMAT"] and "an earlier version" in refused.stderr
-    assert not (out / UNFINISHED).exists()
+def test_damage_ends_the_run_before_a_table_is_written_or_is_skipped(tmp_path: Path) -> None:
+    newest = max(FILES)
+    spoilt = {**FILES, newest: FILES[newest][: 4096 + 70] + b"\xff" + FILES[newest][4096 + 71 :]}
+    log, out = archived(tmp_path / "log", spoilt), tmp_path / "tables"
+    refused = command("tables", log, "-o", out, "--local")
+    assert refused.exit_code == CODES["BINLOG_DAMAGED"] and refused.stderr.count("\n") == 1
+    assert not out.exists()
+    assert command("tables", log, "-o", out, "--local", "--damage", "skip").exit_code == 0
+    assert stored(out, "lifetimes").num_rows

@@ -9,6 +9,8 @@ from threading import Thread
 from types import TracebackType
 from typing import BinaryIO
 
+from tests.server_process import Connection
+
 Answer = Callable[[int], bytes | None]
 """What to say to the put with this number, counted over all connections; None: hang up."""
 
@@ -99,3 +101,15 @@ def ok(data: bytes) -> bytes:
 def inserted(number: int) -> bytes:
     """Take every job."""
     return b"INSERTED %d\r\n" % (number + 1)
+
+
+def taken(client: Connection, most: int = 1 << 30) -> list[str]:
+    """Reserve and delete jobs."""
+    found: list[str] = []
+    while len(found) < most:
+        reply = client.ask(b"reserve-with-timeout 0\r\n")
+        if not reply.startswith(b"RESERVED "):
+            break
+        found.append(reply.split(b"\r\n")[1].decode())
+        assert client.ask(b"delete %b\r\n" % reply.split()[1]) == b"DELETED\r\n"
+    return found

@@ -4,7 +4,7 @@ import pytest
 
 from beanstalk_twisted.client.addresses import Address
 from binlog_tools.spark.definitions.errors import SinkError
-from binlog_tools.spark.writing.options import MAX_WINDOW_JOBS, U32_MAX, SinkOptions
+from binlog_tools.spark.writing.options import U32_MAX, WINDOW_JOBS, SinkOptions
 from binlog_tools.tube_names import is_tube_name
 
 
@@ -34,7 +34,10 @@ def test_one_queue_on_several_hosts_is_one_server() -> None:
         ({}, 'say which server: .option("address", "127.0.0.1:11300")'),
         ({"address": ""}, "address: it is empty; leave it out"),
         ({"address": "a", "token": ""}, "token: it is empty; leave it out"),
-        ({"address": "a", "RESUME": ""}, "resume: it is empty; leave it out"),
+        ({"address": "a", "writeId": "a b"}, "writeId: 'a b' has not 1 to 120 of the characters"),
+        ({"address": "a", "writeId": "x" * 121}, "writeId: 'xxxxxxxxxxxxxxxxxxxx' has not 1 to 12"),
+        ({"address": "a", "batchId": "1"}, "batchId: give a writeId too"),
+        ({"address": "a", "writeId": "x", "batchId": "-1"}, "batchId: '-1' is no whole number"),
         ({"address": "a", "resultPath": ""}, "resultPath: it is empty; leave it out"),
         ({"address": "a:b"}, "address: 'a:b' is no server: write HOST:PORT"),
         ({"address": "a", "tubes": "x"}, "there is no option 'tubes'; there are address, token"),
@@ -43,7 +46,7 @@ def test_one_queue_on_several_hosts_is_one_server() -> None:
         ({"address": "a", "ttr": "-1"}, "ttr: '-1' is no whole number from 0 to 4294967295"),
         ({"address": "a", "priority": str(U32_MAX + 1)}, "priority: '4294967296' is no whole"),
         ({"address": "a", "window": "0"}, "window: '0' is no whole number from 1 to 1000"),
-        ({"address": "a", "window": str(MAX_WINDOW_JOBS + 1)}, "window: '1001' is no whole"),
+        ({"address": "a", "window": str(WINDOW_JOBS + 1)}, "window: '1001' is no whole"),
         ({"address": "a", "retryTimeout": "nan"}, "retryTimeout: 'nan' is no number of seconds"),
     ],
 )
@@ -55,10 +58,8 @@ def test_a_wrong_option_is_refused_in_one_line(wrong: dict[str, str], said: str)
 
 
 def test_a_priority_and_a_window_may_be_as_large_as_their_limits() -> None:
-    options = SinkOptions.of(
-        {"address": "a", "priority": str(U32_MAX), "window": str(MAX_WINDOW_JOBS)}
-    )
-    assert (options.priority, options.window_jobs) == (U32_MAX, MAX_WINDOW_JOBS)
+    options = SinkOptions.of({"address": "a", "priority": str(U32_MAX), "window": str(WINDOW_JOBS)})
+    assert (options.priority, options.window_jobs) == (U32_MAX, WINDOW_JOBS)
 
 
 @pytest.mark.parametrize("name", [b"a", b"a" * 200, b"mail-x+/;.$_()9"])

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-import json
+import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from binlog_tools.client import parse_stats
 from binlog_tools.spark.definitions.errors import SinkError
 from binlog_tools.spark.writing.job_rows import JobRows, Puts
 from binlog_tools.spark.writing.options import WINDOW_BYTES, SinkOptions
-from binlog_tools.spark.writing.progress import Progress, name_of, partition_of
-from binlog_tools.spark.writing.putting import LAST_PAUSE_S, Tally, put_partition, windows
-from tests.server_process import ServerProcess, ours_at_once
-from tests.spark.writing.scripted import Answer, ScriptedServer, inserted
+from binlog_tools.spark.writing.putting import (
+    FORGOTTEN_AT_ONCE,
+    LAST_PAUSE_S,
+    MAX_BATCH_BYTES,
+    Batch,
+    Tally,
+    forget_keys,
+    put_partition,
+    windows,
+)
+from tests.server_process import Connection, ServerProcess, ours, ours_at_once
+from tests.spark.writing.scripted import Answer, ScriptedServer, inserted, taken
 
 FIELDS = [("body", "string"), ("tube", "string")]
 
@@ -53,7 +62,7 @@ def named(count: int, start: int = 0) -> list[str]:
 
 
 def put(
-    server: ScriptedServer, bodies: Sequence[str], window: int = 4, folder: Path | None = None,
+    server: ScriptedServer, bodies: Sequence[str], window: int = 4,
     clock: StoppedClock | None = None, tubes: Sequence[str | None] | None = None,
 ) -> Tally:  # fmt: skip
     """Put rows, in batches of ten."""
@@ -63,9 +72,8 @@ def put(
     whole = table(bodies, tubes)
     batches = (whole.slice(at, 10) for at in range(0, len(bodies), 10))
     rows = JobRows(FIELDS, options)
-    return put_partition(
-        batches, rows, options, 0, str(folder) if folder else "", clock or StoppedClock()
-    )
+    tally, _ = put_partition(batches, rows, options, 0, Batch("w"), clock or StoppedClock())
+    return tally
 
 
 def bodies_of(server: ScriptedServer) -> list[str]:
@@ -78,10 +86,10 @@ def scripted(*answers: bytes | None) -> Answer:
     return lambda number: answers[number] if number < len(answers) else inserted(number)
 
 
-def failure(server: ScriptedServer, bodies: Sequence[str], folder: Path | None = None) -> str:
+def failure(server: ScriptedServer, bodies: Sequence[str]) -> str:
     """Say why it fails."""
     with pytest.raises(SinkError) as raised:
-        put(server, bodies, folder=folder)
+        put(server, bodies)
     assert "\n" not in str(raised.value)
     return str(raised.value).replace(server.address, "SERVER")
 
@@ -93,13 +101,18 @@ def test_windows_are_bounded_in_jobs_and_in_bytes_but_for_one_large_row() -> Non
     large = WINDOW_BYTES // 2
     requests = [b"x" * size for size in (1, 1, 1, large, large, large + 1, 2 * WINDOW_BYTES, 1)]
     cut = list(windows([Puts([b"t"] * len(requests), requests, 10)], 3))
-    assert [(window.first, len(window.requests)) for window in cut] == [
-        (10, 3), (13, 2), (15, 1), (16, 1), (17, 1),
-    ]  # fmt: skip
-
-
-def test_nothing_is_a_window_without_rows() -> None:
+    rows = [[10, 11, 12], [13, 14], [15], [16], [17]]
+    assert [window.rows for window in cut] == rows
     assert list(windows([Puts([], [])], 3)) == []
+
+
+def test_a_window_has_rows_of_one_tube_and_windows_are_counted_by_tube() -> None:
+    puts = Puts([b"a", b"b", b"a", b"a", b"b"], [b"1", b"2", b"3", b"4", b"5"])
+    cut = list(windows([puts, puts._replace(first=5)], 2, lambda window: b"%d" % window))
+    assert [(window.tube, window.key, window.rows) for window in cut] == [
+        (b"a", b"0", [0, 2]), (b"a", b"1", [3]), (b"b", b"0", [1, 4]),
+        (b"a", b"2", [5, 7]), (b"a", b"3", [8]), (b"b", b"1", [6, 9]),
+    ]  # fmt: skip
 
 
 # What a server may say.
@@ -121,7 +134,7 @@ def test_each_row_goes_to_its_tube() -> None:
     tubes = ["a", "a", None, "b", "a"]
     with ScriptedServer(inserted) as server:
         put(server, named(5), window=3, tubes=tubes)
-    assert [tube for tube, _ in server.puts] == [b"a", b"a", b"default", b"b", b"a"]
+    assert [tube for tube, _ in server.puts] == [b"a"] * 3 + [b"default", b"b"]
 
 
 def test_rows_that_are_buried_at_once_are_there_and_counted() -> None:
@@ -130,16 +143,12 @@ def test_rows_that_are_buried_at_once_are_there_and_counted() -> None:
 
 
 @pytest.mark.parametrize("word", [b"DRAINING\r\n", b"OUT_OF_MEMORY\r\n"])
-def test_only_refused_rows_are_sent_again_each_to_its_tube(word: bytes) -> None:
+def test_only_refused_rows_are_sent_again(word: bytes) -> None:
     clock = StoppedClock()
     with ScriptedServer(scripted(inserted(0), word, inserted(2), word, word)) as server:
-        tubes = ["a", "b", "a", "b", "b", "a"]
-        tally = put(server, named(6), clock=clock, tubes=tubes)
+        tally = put(server, named(6), clock=clock)
     assert tally == Tally(rows=6, put=6, refused=3)
     assert bodies_of(server) == [f"job {n}" for n in (0, 1, 2, 3, 1, 3, 1, 4, 5)]
-    assert {(body, tube) for tube, body in server.puts} == {
-        (f"job {n}".encode(), tube.encode()) for n, tube in enumerate(tubes)
-    }
 
 
 def test_pauses_double_to_five_seconds_and_begin_anew_when_a_row_was_taken() -> None:
@@ -155,9 +164,9 @@ def test_a_server_that_never_takes_jobs_ends_it_after_retry_timeout() -> None:
     with ScriptedServer(answers) as server:
         said = failure(server, named(9))
     assert said == (
-        "[SINK_REFUSED] SERVER has answered DRAINING for 20 s; of this partition, rows 1, 3 and "
-        "those from 4 on are not in the queue, all others are; write again when the server takes "
-        "jobs, or raise retryTimeout"
+        "[SINK_REFUSED] SERVER has answered DRAINING for 20 s; of this partition, rows 1, 3 are "
+        "not in the queue; 2 others are in the queue, and no more; write again when the server "
+        "takes jobs, or raise retryTimeout"
     )
 
 
@@ -168,16 +177,8 @@ def test_a_connection_that_is_lost_names_the_rows_that_may_be_there() -> None:
     assert said.startswith("[SINK_CONNECTION_LOST] SERVER: ")
     assert said.endswith(
         "of this partition, rows 5-7 were sent and not answered: each of them is in the queue or "
-        "is not; the others before row 8 are in the queue, and none from there on"
+        "is not; 5 others are in the queue, and no more"
     )
-
-
-def test_refused_rows_are_told_apart_when_the_connection_is_lost() -> None:
-    answers = scripted(inserted(0), b"DRAINING\r\n", None)
-    with ScriptedServer(answers) as server:
-        said = failure(server, named(4))
-    assert "rows 2-3 were sent and not answered" in said
-    assert "is not; rows 1 were refused; the others before row 4 are in the queue" in said
 
 
 def test_an_answer_that_makes_no_sense_ends_it() -> None:
@@ -185,7 +186,7 @@ def test_an_answer_that_makes_no_sense_ends_it() -> None:
         said = failure(server, named(4))
     assert said == (
         "[SINK_REPLY] SERVER has answered 'EXPECTED_CRLF' to the `put` of row 1 of this partition; "
-        "rows 1-3 may be in the queue or not, those before them are, and none behind them"
+        "rows 1-3 may be in the queue or not; 1 others are in the queue, and no more"
     )
 
 
@@ -202,120 +203,30 @@ def test_where_no_server_is_nothing_is_put() -> None:
     assert failure(server, named(4)).startswith("[SINK_NO_SERVER] SERVER: Connection refused;")
 
 
-def test_rows_that_come_to_a_bad_end_leave_no_reply_unheard(tmp_path: Path) -> None:
+def test_rows_that_come_to_a_bad_end_leave_no_reply_unheard() -> None:
+    heard: list[int] = []
+
     def batches() -> Iterator[pa.RecordBatch]:
         yield table(named(4))
         raise ValueError("the rows end here")
 
-    with ScriptedServer(inserted) as server:
+    def answer(number: int) -> bytes:
+        heard.append(number)
+        return inserted(number)
+
+    with ScriptedServer(answer) as server:
         options = SinkOptions.of({"address": server.address})
         with pytest.raises(ValueError, match="the rows end here"):
-            put_partition(batches(), JobRows(FIELDS, options), options, 0, str(tmp_path))
-    assert last_line(tmp_path)["rows"] == 4
+            put_partition(batches(), JobRows(FIELDS, options), options, 0)
+    assert heard == [0, 1, 2, 3]
 
 
-# Going on.
-
-
-def last_line(folder: Path, partition: int = 0) -> dict[str, Any]:
-    """What the file of progress says."""
-    found: dict[str, Any] = json.loads((folder / name_of(partition)).read_text().splitlines()[-1])
-    return found
-
-
-def test_a_second_attempt_repeats_at_most_the_window_that_was_not_answered(tmp_path: Path) -> None:
-    hangs_up_once = scripted(*map(inserted, range(6)), None)
-    with ScriptedServer(hangs_up_once) as server:
-        failure(server, named(12), tmp_path)
-        assert last_line(tmp_path)["rows"] == 6
-        tally = put(server, named(12), folder=tmp_path)
-    assert tally == Tally(rows=12, put=6, before=6)
-    assert set(bodies_of(server)) == set(named(12))
-    # Row 6 came twice: it was taken, for all the client can know, and never confirmed.
-    assert sorted(bodies_of(server)) == sorted([*named(12), *named(1, 6)])
-
-
-def test_rows_beyond_a_refused_one_are_not_put_again(tmp_path: Path) -> None:
-    draining = [b"DRAINING\r\n"] * 30
-    answers = scripted(*map(inserted, range(5)), draining[0], inserted(6), *draining)
-    with ScriptedServer(answers) as server:
-        failure(server, named(12), tmp_path)
-        before = last_line(tmp_path)
-        assert before["rows"] == 5
-        assert [row for row, _ in before["beyond"]] == [6]
-        confirmed = set(named(5)) | {"job 6"}
-    with ScriptedServer(inserted) as again:
-        Path(tmp_path / name_of(0)).write_text(
-            (tmp_path / name_of(0)).read_text().replace(server.address, again.address)
-        )
-        tally = put(again, named(12), folder=tmp_path)
-        assert tally == Tally(rows=12, put=6, before=6)
-        assert set(bodies_of(again)) == set(named(12)) - confirmed
-        assert last_line(tmp_path) | {"crc": 0} == {
-            "rows": 12, "crc": 0, "beyond": [], "whole": True,
-        }  # fmt: skip
-        assert put(again, named(12), folder=tmp_path) == Tally(rows=12, before=12)
-
-
-def test_a_finished_partition_that_has_more_rows_now_is_noticed_before_one_is_put(
-    tmp_path: Path,
-) -> None:
+def test_what_earlier_attempts_have_put_is_not_denied() -> None:
     with ScriptedServer(inserted) as server:
-        put(server, named(4), folder=tmp_path)
-        said = failure(server, named(9), tmp_path)
-        assert put(server, named(4), folder=tmp_path) == Tally(rows=4, put=0, before=4)
-    assert said.startswith("[SINK_RESUME]") and "had 4 rows and was finished, now" in said
-    assert bodies_of(server) == named(4)
-
-
-def test_what_earlier_attempts_have_put_is_not_denied(tmp_path: Path) -> None:
-    with ScriptedServer(inserted) as server:
-        put(server, named(4), folder=tmp_path)
-    assert "4 rows of it are in the queue" in failure(server, named(4), tmp_path)
+        pass
     options = SinkOptions.of({"address": server.address})
     with pytest.raises(SinkError, match="number 2 of this task; those before it may have put"):
         put_partition([table(named(4))], JobRows(FIELDS, options), options, 0, attempt=1)
-
-
-def test_a_line_that_was_being_written_does_not_count(tmp_path: Path) -> None:
-    with ScriptedServer(inserted) as server:
-        put(server, named(8), folder=tmp_path)
-        path = tmp_path / name_of(0)
-        windows_only = path.read_text().splitlines(keepends=True)[:-1]
-        path.write_text("".join(windows_only)[:-5])
-        assert put(server, named(8), folder=tmp_path) == Tally(rows=8, put=4, before=4)
-        assert put(server, named(8), folder=tmp_path) == Tally(rows=8, before=8)
-
-
-@pytest.mark.parametrize("other", [named(8, 1), named(3), [*named(3), "other", *named(4, 4)]])
-def test_other_rows_or_another_order_are_noticed_before_a_row_is_put(
-    tmp_path: Path, other: list[str]
-) -> None:
-    with ScriptedServer(inserted) as server:
-        put(server, named(8), folder=tmp_path)
-        said = failure(server, other, tmp_path)
-        assert len(server.puts) == 8
-    assert "not those that were put before" in said
-    assert "sortWithinPartitions" in said
-
-
-def test_progress_of_another_server_is_not_taken(tmp_path: Path) -> None:
-    Progress(str(tmp_path), 0, "queue:1").close()
-    with pytest.raises(SinkError, match=r"\[SINK_RESUME\] .*it is no progress of rows to queue:2"):
-        Progress(str(tmp_path), 0, "queue:2")
-
-
-def test_two_attempts_at_a_time_are_refused(tmp_path: Path) -> None:
-    first = Progress(str(tmp_path), 0, "queue:1")
-    with pytest.raises(SinkError, match=r"\[SINK_TWICE\] .*set spark.speculation to false"):
-        Progress(str(tmp_path), 0, "queue:1")
-    first.close()
-
-
-def test_files_of_progress_are_known_by_their_names() -> None:
-    assert partition_of(name_of(0)) == 0
-    assert partition_of(name_of(123_456)) == 123_456
-    assert [partition_of(name) for name in ("x", "part-1.progress", "part-00001")] == [None] * 3
 
 
 # The real server.
@@ -331,7 +242,7 @@ def test_the_real_server_takes_rows_with_all_they_say(tmp_path: Path) -> None:
         )  # fmt: skip
         kinds = [("body", "binary"), ("priority", "bigint"), ("delay", "bigint"),
                  ("tube", "string")]  # fmt: skip
-        tally = put_partition([batch], JobRows(kinds, options), options, 0)
+        tally, _ = put_partition([batch], JobRows(kinds, options), options, 0)
         assert tally == Tally(rows=2, put=2)
         assert client.ask(b"use mail\r\n") == b"USING mail\r\n"
         assert client.ask(b"peek-ready\r\n") == b"FOUND 1 3\r\n\r\n\0\r\n"
@@ -343,7 +254,7 @@ def test_the_real_server_takes_a_body_of_its_limit(tmp_path: Path) -> None:
     with ServerProcess(ours_at_once("-p", 0, "-z", 10), tmp_path) as server:
         options = SinkOptions.of({"address": f"127.0.0.1:{server.port()}"})
         rows = JobRows(FIELDS, options)
-        assert put_partition([table(["x" * 10])], rows, options, 0).put == 1
+        assert put_partition([table(["x" * 10])], rows, options, 0)[0].put == 1
         with pytest.raises(SinkError, match="the body has 11 bytes, the server takes 10 at most"):
             put_partition([table(["x" * 11])], rows, options, 0)
 
@@ -354,3 +265,144 @@ def test_several_servers_are_written_to_in_turn(tmp_path: Path) -> None:
         for partition in range(3):
             put_partition([table(named(1))], JobRows(FIELDS, options), options, partition)
     assert (len(one.puts), len(two.puts)) == (2, 1)
+
+
+# Keys of windows.
+
+
+SEVENTH = Batch("write", 7)
+
+
+def attempt(
+    port: int, bodies: Sequence[str], batch: Batch = SEVENTH, window: int = 10,
+    tubes: Sequence[str | None] | None = None, retry_s: int = 20,
+) -> tuple[Tally, dict[bytes, int]]:  # fmt: skip
+    options = SinkOptions.of({
+        "address": f"127.0.0.1:{port}", "window": str(window), "retryTimeout": str(retry_s),
+    })  # fmt: skip
+    return put_partition([table(bodies, tubes)], JobRows(FIELDS, options), options, 3, batch)
+
+
+def total(client: Connection) -> int:
+    return int(parse_stats(client.ask(b"stats\r\n"))[b"total-jobs"])
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    with ServerProcess(ours_at_once("-p", 0), tmp_path) as server:
+        yield server
+
+
+def test_a_second_attempt_puts_only_what_is_missing(server: ServerProcess) -> None:
+    port, client = server.port(), server.connect()
+    assert attempt(port, named(15)) == (Tally(15, 15), {b"default": 2})
+    assert attempt(port, named(10)) == (Tally(10, 0, 10), {b"default": 1})
+    assert total(client) == 15
+    # Another batch, and another write, have other keys.
+    assert attempt(port, named(15), Batch("write", 8))[0].put == 15
+    assert attempt(port, named(15), Batch("other", 7))[0].put == 15
+
+
+def test_jobs_that_are_done_are_not_put_again(server: ServerProcess) -> None:
+    port, client = server.port(), server.connect()
+    attempt(port, named(15))
+    assert client.ask(b"flush-tube default ready\r\n").startswith(b"FLUSHED")
+    assert attempt(port, named(15))[0] == Tally(15, 0, 15)
+
+
+@pytest.mark.parametrize("other", [named(14), [*named(12), "other", *named(2, 13)], named(15, 1)])
+def test_other_rows_than_before_are_an_error_and_put_nothing(
+    server: ServerProcess, other: list[str]
+) -> None:
+    port, client = server.port(), server.connect()
+    attempt(port, named(15))
+    with pytest.raises(SinkError, match=r"\[SINK_ROWS_CHANGED\] .* rows \d+-\d+ of this partition"):
+        attempt(port, other)
+    assert total(client) == 15
+
+
+def test_keys_are_forgotten_by_batch_in_the_tubes_named(server: ServerProcess) -> None:
+    port = server.port()
+    tubes = ["a", "b"] * (FORGOTTEN_AT_ONCE + 5)
+    bodies = named(len(tubes))
+    _, used = attempt(port, bodies, window=1, tubes=tubes)
+    attempt(port, bodies, Batch("write", 8), window=1, tubes=tubes)
+    count = FORGOTTEN_AT_ONCE + 5
+    assert used == {b"a": count, b"b": count}
+    options = SinkOptions.of({"address": f"127.0.0.1:{port}"})
+    assert forget_keys(options, Batch("write", 7), 4, used) == 2 * count
+    assert forget_keys(options, Batch("write", 7), 4, used) == 0
+    assert attempt(port, bodies, Batch("write", 8), window=1, tubes=tubes)[0].put == 0
+
+
+def test_a_row_too_large_for_a_batch_is_put_alone_and_once(tmp_path: Path) -> None:
+    with ServerProcess(ours_at_once("-p", 0, "-z", MAX_BATCH_BYTES + 99), tmp_path) as server:
+        body = "x" * (MAX_BATCH_BYTES + 9)
+        assert attempt(server.port(), ["a", body, "b"])[0] == Tally(3, 3)
+        assert attempt(server.port(), ["a", body, "b"])[0] == Tally(3, 0, 3)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seed", range(2))
+def test_each_row_is_there_once_though_the_server_is_killed_under_each_attempt(
+    tmp_path: Path, seed: int
+) -> None:
+    chance = random.Random(seed)
+    rows, port, found = named(600), 0, []
+    for _ in range(4):
+        with ServerProcess(ours("-p", port, "-b", tmp_path), tmp_path) as server:
+            port = server.port()
+            found += taken(server.connect(), chance.randrange(60))
+
+            def deadly(
+                server: ServerProcess = server, last: int = chance.randrange(50, 550)
+            ) -> Iterator[pa.RecordBatch]:
+                for first in range(0, 600, 10):
+                    if first > last:
+                        server.process.kill()
+                    yield table(rows[first : first + 10])
+
+            options = SinkOptions.of(
+                {"address": f"127.0.0.1:{port}", "window": "10", "retryTimeout": "0"}
+            )
+            with pytest.raises(SinkError, match="SINK_REFUSED"):
+                put_partition(deadly(), JobRows(FIELDS, options), options, 0, Batch("w"))
+    with ServerProcess(ours("-p", port, "-b", tmp_path), tmp_path) as server:
+        options = SinkOptions.of({"address": f"127.0.0.1:{server.port()}", "window": "10"})
+        whole = (table(rows[first : first + 10]) for first in range(0, 600, 10))
+        tally, _ = put_partition(whole, JobRows(FIELDS, options), options, 0, Batch("w"))
+        assert tally.put + tally.before == tally.rows == 600 and tally.before >= 50
+        found += taken(server.connect())
+    assert Counter(found) == dict.fromkeys(rows, 1)
+
+
+def test_a_server_that_comes_back_in_time_is_waited_for(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.mkdir()
+    with ServerProcess(ours("-p", 0, "-b", log), tmp_path) as server:
+        port = server.port()
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            yield table(named(10))
+            server.process.kill()
+            server.process.wait()
+            yield table(named(10, 10))
+
+        options = SinkOptions.of({"address": f"127.0.0.1:{port}", "window": "10"})
+        clock = StoppedClock()
+        again: list[ServerProcess] = []
+
+        def sleep(seconds: float, /) -> None:
+            if not again:
+                again.append(ServerProcess(ours("-p", port, "-b", log), tmp_path).__enter__())
+                assert again[0].port() == port
+
+        clock.sleep = sleep  # type: ignore[method-assign]
+        try:
+            tally, _ = put_partition(
+                batches(), JobRows(FIELDS, options), options, 0, Batch("w"), clock
+            )
+            assert tally.put + tally.before == 20
+            assert Counter(taken(again[0].connect())) == dict.fromkeys(named(20), 1)
+        finally:
+            again[0].__exit__(None, None, None)

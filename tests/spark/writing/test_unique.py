@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,11 +11,9 @@ import pytest
 from binlog_tools.spark.definitions.errors import SinkError
 from binlog_tools.spark.writing.job_rows import JobRows
 from binlog_tools.spark.writing.options import SinkOptions
-from binlog_tools.spark.writing.putting import Tally, put_partition
+from binlog_tools.spark.writing.putting import Batch, Tally, put_partition
 from tests.server_process import (
-    Connection,
     ServerProcess,
-    ours,
     ours_at_once,
     real_beanstalkd,
     theirs,
@@ -40,54 +36,7 @@ def table(first: int, behind: int) -> pa.RecordBatch:
 def put(port: int, batches: Iterator[pa.RecordBatch]) -> Tally:
     """One attempt of one task."""
     options = SinkOptions.of({"address": f"127.0.0.1:{port}", "window": "40"})
-    return put_partition(batches, JobRows(FIELDS, options), options, 0)
-
-
-def taken(client: Connection, most: int = 1 << 30) -> list[str]:
-    """Reserve and delete so many jobs."""
-    found: list[str] = []
-    while len(found) < most:
-        reply = client.ask(b"reserve-with-timeout 0\r\n")
-        if not reply.startswith(b"RESERVED "):
-            break
-        found.append(reply.split(b"\r\n")[1].decode())
-        assert client.ask(b"delete %b\r\n" % reply.split()[1]) == b"DELETED\r\n"
-    return found
-
-
-def deadly_batches(server: ServerProcess, rows: int, last: int) -> Iterator[pa.RecordBatch]:
-    """All rows; behind the ``last`` one that is to come through, while a window is on its way, the
-    server is killed.
-    """
-    for first in range(0, rows, 10):
-        if first > last:
-            server.process.kill()
-        yield table(first, first + 10)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("seed", range(2))
-def test_each_row_is_there_once_though_the_server_is_killed_under_each_attempt(
-    tmp_path: Path, seed: int
-) -> None:
-    chance = random.Random(seed)
-    rows, port, found = 600, 0, []
-    for _ in range(4):
-        with ServerProcess(ours("-p", port, "-b", tmp_path), tmp_path) as server:
-            port = server.port()
-            found += taken(server.connect(), chance.randrange(60))
-            last = chance.randrange(50, rows - 50)
-
-            with pytest.raises(SinkError, match="SINK_CONNECTION_LOST"):
-                put(port, deadly_batches(server, rows, last))
-    with ServerProcess(ours("-p", port, "-b", tmp_path), tmp_path) as server:
-        assert server.port() == port
-        tally = put(port, iter([table(0, rows)]))
-        assert tally.put + tally.before == tally.rows == rows and tally.before >= 50
-        found += taken(server.connect())
-        assert put(port, iter([table(0, rows)])) == Tally(rows, before=rows)
-        assert taken(server.connect()) == []
-    assert Counter(found) == {f"job {number}": 1 for number in range(rows)}
+    return put_partition(batches, JobRows(FIELDS, options), options, 0, Batch("w"))[0]
 
 
 def test_rows_that_were_there_are_counted_as_such() -> None:
@@ -126,6 +75,6 @@ def test_the_real_server_keeps_all_tags(tmp_path: Path) -> None:
              for name in batch.schema.names]  # fmt: skip
     with ServerProcess(ours_at_once("-p", 0), tmp_path) as server:
         options = SinkOptions.of({"address": f"127.0.0.1:{server.port()}"})
-        assert put_partition([batch], JobRows(kinds, options), options, 0) == Tally(2, put=2)
+        assert put_partition([batch], JobRows(kinds, options), options, 0)[0] == Tally(2, put=2)
         client = server.connect()
         assert client.ask(b"put 0 0 60 1 idp:k\r\nx\r\n") == b"INSERTED 1 READY\r\n"

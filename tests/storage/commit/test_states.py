@@ -193,7 +193,8 @@ def test_an_end_is_wanted_until_it_is_there() -> None:
     assert bench.committer.wanted == END
 
 
-def test_the_picture_in_the_docs_is_what_its_script_writes() -> None:
-    page = Path(__file__).parents[3] / "docs" / "architecture.md"
-    script = runpy.run_path(str(page.with_name("states.py")))
-    assert script["page"](page.read_text()) == page.read_text()
+def test_the_pictures_in_the_docs_are_what_their_script_writes() -> None:
+    docs = Path(__file__).parents[3] / "docs"
+    script = runpy.run_path(str(docs / "states.py"))
+    for page in script["PICTURES"]:
+        assert script["page"](page) == (docs / page).read_text()

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from binlog_tools.cli.commands import cli
 
-MAIN = "from binlog_tools.cli.main import main; main()"
+MAIN = "from beanstalk_twisted.programs import binlog_inspect; binlog_inspect()"
 """What the console script runs."""
 
 
@@ -29,6 +29,12 @@ def documents(result: Result) -> list[dict[str, Any]]:
     found = [json.loads(line) for line in result.stdout.splitlines()]
     assert all(next(iter(each.items())) == ("v", 1) for each in found)
     return found
+
+
+def warnings(result: Result) -> str:
+    """What stderr says with ``--json``, as it is without."""
+    told = [json.loads(line) for line in result.stderr.splitlines()]
+    return "".join(f"binlog-inspect: {each['what']}\n" for each in told)
 
 
 def on_a_terminal(*arguments: str | Path, code: str = MAIN, columns: int = 160) -> str:

@@ -5,6 +5,7 @@ What goes wrong before there is anything to show leaves stdout empty and writes 
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 
@@ -133,3 +134,34 @@ def test_what_is_answered(words: str, code: int, said: str, places: dict[str, Pa
     result = run(*shlex.split(words.format(**places)))
     assert result.exit_code == code, result.output
     assert said.format(**places) in result.output
+
+
+ERRORS = [
+    ("chekc {every}", USAGE, "USAGE", "No such command 'chekc'. Did you mean check?", None),
+    ("check /nonexistent", USAGE, "USAGE", "Invalid value for 'LOG...'", None),
+    ("check --fix {every}", USAGE, "USAGE", "No such option", None),
+    ("jobs {every} --body 9", USAGE, "USAGE", "--body does not go with --json.", None),
+    ("check {tmp}", CANNOT, "CANNOT_READ", "there is no log here", "{tmp}"),
+    ("import {file}/x -o {new}", USAGE, "USAGE", "Invalid value for 'FILE'", None),
+    ("jobs {damaged}", DAMAGED, "DAMAGED", "", None),
+    ("stats {damaged}", DAMAGED, "DAMAGED", "", None),
+    ("replay {every} --to 127.0.0.1:1 --journal {new}", CANNOT, "CANNOT_READ",
+     "Connection refused", "127.0.0.1:1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "exit_code", "code", "what", "where"), ERRORS)
+def test_with_json_what_is_wrong_is_an_object(
+    words: str, exit_code: int, code: str, what: str, where: str | None, places: dict[str, Path]
+) -> None:
+    result = run(*shlex.split(words.format(**places)), "--json")
+    assert (result.exit_code, result.stdout) == (exit_code, ""), result.output
+    *_, error = [json.loads(line) for line in result.stderr.splitlines()]
+    assert (error["v"], error["level"], error["code"], error["exit"]) == (
+        1,
+        "error",
+        code,
+        exit_code,
+    )
+    assert error["what"].startswith(what)
+    assert where is None or error["where"] == where.format(**places)

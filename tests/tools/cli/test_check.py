@@ -76,7 +76,7 @@ def test_a_terminal_gets_a_table_and_sentences() -> None:
 
 def test_without_rich_a_terminal_gets_a_plain_table() -> None:
     code = "import sys; sys.modules['rich'] = None; "
-    code += "from binlog_tools.cli.main import main; main()"
+    code += "from beanstalk_twisted.programs import binlog_inspect; binlog_inspect()"
     shown = on_a_terminal("check", GOLDEN / "v1-torn", code=code)
     assert "segment" in shown and "first LSN" in shown and "torn tail" in shown
     assert "─" not in shown

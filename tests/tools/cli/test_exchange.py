@@ -17,7 +17,7 @@ from binlog_tools.logs.stored import StoredKey, StoredPolicy
 from tests.binlog.make_golden import GOLDEN
 from tests.binlog.scribe import NS, T0, files_of, flipped
 from tests.server_process import ServerProcess, ours, theirs
-from tests.tools.cli.running import MAIN, documents, on_a_terminal, rows, run
+from tests.tools.cli.running import MAIN, documents, on_a_terminal, rows, run, warnings
 from tests.tools.conversation import Conversation
 from tests.tools.folders import archived, contents, written
 from tests.tools.inspect.test_archives import five_segments
@@ -149,7 +149,7 @@ def test_replay_tells_what_beanstalkd_does_not_get(tagged: Path, tmp_path: Path)
         process.connect().close()
         result = replay(tagged, process, "--json")
         lost = {"idp:": "1 job", "con:": "1 job", "grp:": "2 jobs", "aft:": "1 job"}
-        assert result.stderr == "".join(
+        assert warnings(result) == "".join(
             f"binlog-inspect: {jobs} put without the tag '{tag}', which the server does not "
             "announce\n"
             for tag, jobs in lost.items()
@@ -179,7 +179,7 @@ def test_replay_buries_a_job_whose_group_was_refused(server: ServerProcess, tmp_
     for put, before in ((1, 0), (0, 1)):
         result = replay(tmp_path / "log", server, "--json")
         (document,) = documents(result)
-        assert (result.exit_code, result.stderr) == (4, told)
+        assert (result.exit_code, warnings(result)) == (4, told)
         counts = [document[each] for each in ("put", "before", "buried", "waiting")]
         assert counts == [put, before, put, 1]
     # Of other jobs nothing is said, and what the plan itself buries is counted once.
@@ -196,7 +196,7 @@ def test_replay_sets_policies_and_puts_remembered_keys(tagged: Path, server: Ser
     assert (said[0], said[2]) == (b"INSERTED", b"DELETED")
     again = replay(tagged, server, "--json")
     (document,) = documents(again)
-    assert again.stderr == MARK
+    assert warnings(again) == MARK
     assert [document[each] for each in ("policies", "keys", "keys_before")] == [0, 0, 1]
 
 

@@ -10,8 +10,8 @@ import click
 import pytest
 
 from beanstalk_twisted.client.addresses import Address
+from beanstalk_twisted.programs import INTERRUPTED
 from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS
-from binlog_tools.console.interrupts import INTERRUPTED
 from binlog_tools.queue import moving as direct_moving
 from binlog_tools.queue.asking import MARK_TUBE
 from binlog_tools.queue.cli import commands, exits

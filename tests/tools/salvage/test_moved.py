@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from beanstalk_twisted.binlog.reading.survival import Why
 from binlog_tools.inspect.checking import check
-from binlog_tools.inspect.hidden import Why
 from binlog_tools.logs.opening import open_source
 from tests.binlog.forging import with_header_field
 from tests.binlog.scribe import DEFAULT_TUBE, Files, Scribe, delete, edited, put

@@ -98,6 +98,12 @@ def test_nothing_is_doubtful_of_a_log_without_damage(tmp_path: Path) -> None:
         assert (result.exit_code, result.stdout_bytes, result.stderr) == (0, NEW, "")
 
 
+SEEDS = range(1, 5)
+"""Of busy logs."""
+
+DELETIONS = share(500, 50)
+"""Damaged logs of each seed in which deleted jobs are looked for."""
+
 REWRITES = (Kind.UPDATE, Kind.MOVE)
 
 
@@ -249,7 +255,8 @@ def certain_by_the_seals(truth: Truth, files: Files) -> set[int]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(1, 5))
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize("seed", SEEDS)
 def test_certain_jobs_are_as_they_were(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     """And none is doubtful that the seals prove."""
     folder = tmp_path_factory.getbasetemp()
@@ -283,19 +290,19 @@ def test_certain_jobs_are_as_they_were(seed: int, tmp_path_factory: pytest.TempP
 def test_certain_deleted_jobs_are_as_they_were(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.getbasetemp()
     whys: Counter[str | None] = Counter()
-    for seed in range(1, 5):
+    for seed in SEEDS:
         truth = truth_of(seed, folder)
         everything = undeleted(folder / f"sound-{seed}")
         damager = Damager(truth, seed + 10)
-        for number in range(share(500, 25)):
+        for number in range(DELETIONS):
             log = written(folder / f"half-{seed}", damager.damaged())
             for job_id, job in undeleted(log).items():
                 whys[job["why"]] += 1
                 if job["why"] is None:
                     assert not differences(job, everything[job_id]), (seed, number, job_id)
             shutil.rmtree(log)
-    # Of all four: whether one has a deleted job that may be outdated depends on how it was cut.
-    assert whys[None] and whys["outdated?"], whys
+    # Whether a log has a deleted job that may be outdated depends on how it was cut: few have.
+    assert whys[None] and (whys["outdated?"] or DELETIONS < 500), whys
 
 
 def undeleted(path: Path) -> dict[int, Fields]:

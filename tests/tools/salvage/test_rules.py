@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import pytest
 
+from beanstalk_twisted.binlog.reading.survival import Why
 from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, State
 from beanstalk_twisted.binlog.records.others import Pause, Record, Seal
 from beanstalk_twisted.binlog.segments.framing import SegmentIndex
-from binlog_tools.inspect.hidden import Why
 from binlog_tools.logs.stored import LOST_AND_FOUND, StoredPause
 from binlog_tools.salvage.judging import Doubtful
 from binlog_tools.salvage.live_jobs import PAGE_IDS, Ids

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.binlog.errors import Incompatible
+from beanstalk_twisted.binlog.reading.survival import Why
 from beanstalk_twisted.binlog.records.others import Counters
 from beanstalk_twisted.binlog.writer import spare_name
-from binlog_tools.inspect.hidden import Why
 from binlog_tools.logs.quantities import Numbers, Span
 from binlog_tools.salvage.claims import Consent, Refused
 from tests.binlog.forging import with_header_field, with_record_byte

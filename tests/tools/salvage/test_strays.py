@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import pytest
 
+from beanstalk_twisted.binlog.reading.survival import Why
 from beanstalk_twisted.binlog.records.jobs import Kind
 from beanstalk_twisted.binlog.records.others import TubeDef
-from binlog_tools.inspect.hidden import Why
 from binlog_tools.logs.stored import LOST_AND_FOUND
 from binlog_tools.salvage.carving import GUESS_BYTES
 from tests.binlog.scribe import T0, Files, Scribe, delete, edited, flipped, put

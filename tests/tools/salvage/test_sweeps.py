@@ -155,7 +155,7 @@ def noise(block: bytes) -> bytes:
     return random.Random(len(block)).randbytes(len(block))
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @EACH_LOG
 def test_one_wrong_bit_in_any_byte(name: str) -> None:
     sweep = Sweep(name)
@@ -163,7 +163,7 @@ def test_one_wrong_bit_in_any_byte(name: str) -> None:
     assert "damaged" in sweep.verdicts
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @EACH_LOG
 def test_a_segment_cut_at_any_byte(name: str) -> None:
     sweep = Sweep(name)
@@ -180,7 +180,7 @@ def test_any_block_of_512_bytes_overwritten(name: str, filling: Callable[[bytes]
     assert "damaged" in sweep.verdicts
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @EACH_LOG
 def test_any_block_overwritten_with_another_one_of_the_same_log(name: str) -> None:
     """As by a write that went to the wrong place: valid bytes where they do not belong."""
@@ -290,7 +290,7 @@ def test_the_header_and_any_64_bytes_of_a_segment_are_damaged(name: str, byte: i
             sweep.judge(overwritten(without, region, inverted), [header, region])
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @EACH_LOG
 def test_any_block_is_doubled_over_its_neighbour(name: str) -> None:
     sweep = Sweep(name)
@@ -305,7 +305,7 @@ def test_any_block_is_doubled_over_its_neighbour(name: str) -> None:
             )
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @EACH_LOG
 def test_any_block_is_doubled_so_that_all_behind_it_is_moved(name: str) -> None:
     """What the block is put in the middle of is damaged; all else is only in another place."""

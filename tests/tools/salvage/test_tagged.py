@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from beanstalk_twisted.binlog.reading.survival import Why
 from beanstalk_twisted.binlog.records.jobs import Kind
 from beanstalk_twisted.binlog.records.others import RememberedKey, TubePolicy
 from beanstalk_twisted.binlog.tags import EXTENSIONS, Tags
-from binlog_tools.inspect.hidden import Why
 from binlog_tools.logs.stored import LOST_AND_FOUND
 from tests.binlog.scribe import DEFAULT_TUBE, FIRST, NS, T0, Files, Scribe, delete, flipped, put
 from tests.tools.cli.running import documents, rows, run

@@ -116,6 +116,16 @@
       },
       show: (value) => (value === null ? "-" : `${countText(value)}/min`),
     },
+    share: {
+      title: "Share of failed runs", of: "reserves", text: "Of 100 runs that began in each step, how many ended in a time-out, release, bury or lost connection. A gap is a step in which none began.",
+      rows() {
+        const at = place(now, chosen.tube, "reserves");
+        const runs = valuesOf(at, "reserves");
+        const values = valuesOf(at, "failed").map((failed, step) => (runs[step] ? Math.min(100, 100 * failed / runs[step]) : null));
+        return [{ label: "failed", values, colour: COLOURS[3], fill: true }];
+      },
+      show: (value) => (value === null ? "-" : `${value.toFixed(1)} %`),
+    },
     wait: { title: "How long jobs wait", of: "wait", text: "From ready to reserved: half of them, 95 and 99 of 100 waited no longer. A gap is a step in which none was reserved.", rows: () => percentiles("wait"), isLog: true, show: lengthText },
     run: { title: "How long jobs run", of: "run", text: "From reserved to the end of the run. A gap is a step in which none ended.", rows: () => percentiles("run"), isLog: true, show: lengthText },
     tubes: {
@@ -174,7 +184,7 @@
       ctx.moveTo(x, bbox.top);
       ctx.lineTo(x, bbox.top + bbox.height);
       ctx.stroke();
-      const label = kind === "deploy" ? text.slice(0, 18) : "restart";
+      const label = kind === "deploy" ? text.slice(0, 18) : kind === "stop" ? "ordered stop" : kind;
       const width = ctx.measureText(label).width;
       // A label that would stand on the one before it, or outside, is left to the table.
       if (x > free && x + width < bbox.left + bbox.width) {
@@ -362,7 +372,7 @@
   function choose(tube) {
     chosen.tube = tube;
     document.getElementById("tube").value = tube;
-    ["depth", "flow", "wait", "run"].forEach(draw);
+    ["depth", "flow", "share", "wait", "run"].forEach(draw);
   }
 
   function go({ figure, tube }) {

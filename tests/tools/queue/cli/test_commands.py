@@ -19,8 +19,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from beanstalk_twisted.client.stats import ServerStats
-from beanstalk_twisted.replication.roster import ACTIVE, STANDBY, Identity, Presence, Situation
-from beanstalk_twisted.replication.stream.door import Copies
+from beanstalk_twisted.replication.membership import ACTIVE, STANDBY, Identity, Presence, Situation
+from beanstalk_twisted.replication.stream.interface import Copies
 from beanstalk_twisted.wire.layouts import REPLICATED
 from binlog_tools.queue.cli.commands import COMMANDS, cli
 from binlog_tools.queue.cli.top import ENTER, LEAVE, replication_words
@@ -30,7 +30,7 @@ from tests.server_process import LIMIT_S, Connection, ServerProcess, theirs
 
 MAX_JOB_BYTES = 100_000
 STATES = ("ready", "reserved", "delayed", "buried")
-MAIN = "from binlog_tools.queue.cli.main import main; main()"
+MAIN = "from beanstalk_twisted.programs import beanstalk; beanstalk()"
 
 
 class Server:

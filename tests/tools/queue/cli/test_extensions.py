@@ -4,6 +4,7 @@ without.
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import socket
@@ -434,9 +435,9 @@ def test_a_batch_that_is_refused_is_told_with_its_lines(tmp_path: Path) -> None:
         server.run("drain")
         result = server.result("put", "-l", "--json", typed=b"a\nb\nc\n")
         assert (result.exit_code, result.stdout) == (4, "")
-        assert result.stderr == (
-            "beanstalk: lines 1 to 3 of the input were not put: the server says DRAINING\n"
-        )
+        error = json.loads(result.stderr)
+        assert (error["code"], error["exit"]) == ("DRAINING", 4)
+        assert error["what"] == "lines 1 to 3 of the input were not put: the server says DRAINING"
 
 
 @pytest.mark.parametrize("state", ["ready", "delayed", "buried"])
@@ -771,7 +772,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Rel
     ("words", "said"),
     [
         ("list mail", "list-jobs; `beanstalk peek --tube mail --state ready` shows the first"),
-        ("list --json --state buried", "list-jobs; `beanstalk peek --tube default --state buried`"),
+        ("list --state buried", "list-jobs; `beanstalk peek --tube default --state buried`"),
         (
             "flush mail -y",
             "flush-tube; `beanstalk delete --all --tube mail --state ready --state delayed --state "
@@ -787,7 +788,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Rel
         ("put x --at now", "put-at; leave out --at, or give a --delay\n"),
         ("put x --group a", "put grp:; leave out --group\n"),
         ("drain", "drain; SIGUSR1 to its process makes it refuse new jobs\n"),
-        ("undrain --json", "undrain; it takes new jobs again when it was started anew\n"),
+        ("undrain", "undrain; it takes new jobs again when it was started anew\n"),
     ],
 )
 def test_a_beanstalkd_is_asked_first(real: tuple[Server, Relay], words: str, said: str) -> None:

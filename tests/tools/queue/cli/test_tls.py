@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(
     reason="the extra tls is not installed",
 )
 
-MAIN = "from binlog_tools.queue.cli.main import main; main()"
+MAIN = "from beanstalk_twisted.programs import beanstalk; beanstalk()"
 
 
 class TlsServer:

@@ -1,0 +1,426 @@
+"""Catch-up of a server that starts with the stream (docs/replication-log.md, "A start")."""
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
+
+from beanstalk_twisted.binlog.directory import Directory
+from beanstalk_twisted.binlog.errors import Damaged, Incompatible
+from beanstalk_twisted.binlog.reading.replay import Replay
+from beanstalk_twisted.binlog.segments.format import SegmentHeader
+from beanstalk_twisted.replication.followed_log import FollowedLog, is_unfinished
+from beanstalk_twisted.replication.local_log import (
+    HistoryCheck,
+    LocalLog,
+    NullReport,
+    StreamHistory,
+    began_alone,
+    begins_nowhere,
+    look_at_log,
+    lost_by_stream,
+    newer_message,
+    not_whole,
+    other_store,
+    purge_command,
+    read_followed,
+    remove_loss_note,
+    remove_segments,
+    torn,
+    why_left,
+    written_alone,
+)
+from beanstalk_twisted.replication.membership import NoteText, read_note
+from beanstalk_twisted.replication.states import CATCH_UP, SURVEYING, WAITS_TO_FILL
+from beanstalk_twisted.replication.stream.interface import Message, Stream
+from beanstalk_twisted.replication.stream.messages import (
+    MAX_IN_FLIGHT,
+    Assembler,
+    FillMark,
+    Gaps,
+    Kind,
+    Malformed,
+    Note,
+    Part,
+    Write,
+    decode,
+)
+from beanstalk_twisted.replication.stream_reading import (
+    Ask,
+    Behind,
+    SegmentIndex,
+    SegmentStart,
+    StreamReader,
+)
+from beanstalk_twisted.replication.window import MAX_STEPPED
+from beanstalk_twisted.rules.workqueue import WorkQueue
+from beanstalk_twisted.storage.clock import LogClock
+from beanstalk_twisted.storage.io_thread import Io
+from beanstalk_twisted.storage.opening import cannot_use, load
+
+T = TypeVar("T")
+
+MAX_DISPLACED: Final = MAX_STEPPED + MAX_IN_FLIGHT
+"""Messages in which a segment may begin behind a record that was refused: its server had all of
+them under way, and ended.  A segment with as many messages behind it, up to where a later one here
+begins, is in place.
+"""
+
+
+class CaughtUp(NamedTuple):
+    """Where to follow.
+
+    :ivar position: of the last message that the local log has.
+    :ivar first_positions: of the first message of segments, of the newest ones at least.
+    :ivar fills: whether this server has to, behind this position.
+    :ivar last: position of the newest message when catching up began.
+    :ivar displaced_to: of `Gaps`, for what comes behind.
+    :ivar said: what the newest note says that names a lease: who was active there.
+    :ivar older: headers of the segments here before those, the newest first.
+    """
+
+    position: int
+    first_positions: dict[int, int]
+    mark: FillMark
+    fills: bool
+    last: int
+    displaced_to: int = 0
+    said: NoteText = NoteText()
+    older: tuple[SegmentHeader, ...] = ()
+
+
+class CatchUp:
+    """Catches up with a stream, once: keeps the local log as far as the stream has the same bytes.
+
+    :ivar state: one of `states.CATCH_UP`.
+    :ivar notes: what it has done, a sentence each, for the server's log.
+    """
+
+    def __init__(
+        self, directory: Directory, io: Io, ask: Ask, stream: Stream,
+        progress: Callable[[int, int], None] = lambda position, last: None,
+        began: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        """:param began: called when `CaughtUp.last` is known.
+        :param progress: told the position of a message that is to be compared, and of the last one.
+        """
+        self._directory = directory
+        self._io = io
+        self._url = stream.url
+        self._reader = StreamReader(stream, ask)
+        self._progress = progress
+        self._began = began
+        self.state = SURVEYING
+        self.notes: list[str] = []
+        self._index = SegmentIndex(self._reader, stream.url, progress)
+        self._mark = FillMark()
+
+    def _on(self, trigger: str) -> None:
+        self.state = CATCH_UP[self.state][trigger]
+
+    async def _on_disk(self, work: Callable[[], T]) -> T:
+        """:raise CannotUse: the disk refuses."""
+        try:
+            return await self._io.run(work)
+        except OSError as problem:
+            raise cannot_use(self._directory, problem) from problem
+
+    async def run(self, queue: WorkQueue, clock: LogClock, log: FollowedLog) -> CaughtUp:
+        """Catch up with the stream, and load what is here then.
+
+        :param queue: without jobs; ``log`` follows with it.
+        :raise BinlogError: the log here or that of the stream cannot be used.
+        """
+        survey = await self._on_disk(self._look)
+        ends = await self._reader.begin()
+        self._began()
+        if ends.is_empty:
+            return self._done("fill" if survey.names_of_segments else "snapshot", ends.last)
+        first = await self._index.first_from(ends.first, mark=self._mark)
+        if first is None:
+            return self._without_segments(survey)
+        local = survey.survey.segments
+        if local and local[0].header.store_uuid != first.header.store_uuid:
+            raise other_store(self._url, local[0].header.store_uuid, first.header.store_uuid)
+        if not survey.names_of_segments:
+            # What comes before the first beginning goes on where nobody knows.
+            return self._done("snapshot", first.position - 1)
+        return await self._bring_together(survey, first, queue, clock, log)
+
+    def _without_segments(self, found: LocalLog) -> CaughtUp:
+        """The stream has messages, and no segment: its filling has begun, and nothing more."""
+        if not self._mark.is_filling and self._index.is_of_queue:
+            raise begins_nowhere(self._url)
+        if not self._mark.is_filling:
+            raise Incompatible(
+                f"{self._url}: no segment begins among its first messages: it is no log of "
+                f"a queue, or of a later version. Name another stream with --replicate; if it was "
+                f"made for this queue somebody else writes to it: purge it "
+                f"({purge_command(self._url)}), and start again."
+            )
+        if self._may_fill(found):
+            return self._done("fill", self._reader.ends.last)
+        # Whoever has answered may not know yet what follows.
+        return self._done("snapshot", self._mark.position)
+
+    def _may_fill(self, found: LocalLog) -> bool:
+        """Whether the stream is filled with what is here, and this is no copy of a part."""
+        segments = found.survey.segments
+        return bool(segments) and segments[-1].ending.next_lsn > self._mark.last_lsn
+
+    def _done(
+        self, trigger: str, position: int, first_positions: dict[int, int] | None = None
+    ) -> CaughtUp:  # fmt: skip
+        self._on(trigger)
+        fills = self.state == WAITS_TO_FILL
+        return CaughtUp(position, first_positions or {}, self._mark, fills, self._reader.ends.last)
+
+    def _look(self) -> LocalLog:
+        """:raise Incompatible: the log is of another version or kind."""
+        directory = self._directory
+        for name in directory.names():
+            if is_unfinished(name):
+                directory.remove(name)
+        return look_at_log(directory, lambda done, total: None)
+
+    async def _bring_together(
+        self, found: LocalLog, first: SegmentStart, queue: WorkQueue, clock: LogClock,
+        log: FollowedLog,
+    ) -> CaughtUp:  # fmt: skip
+        self._on("locate")
+        if self._mark.is_filling and self._may_fill(found) and await self._is_part_of_ours(first):
+            return self._done("fill", self._reader.ends.last)
+        common, positions = await self._common(found, first)
+        check = HistoryCheck(self._directory, common, self.notes, found.oldest_alive)
+        going = None
+        if common is not None:
+            self._on("compare")
+            going = await self._compare(check, positions[common])
+        await self._refuse_loss(found, first, common, positions, check)
+        if going is None or not check.has_common:
+            self._on("discard")
+            await self._on_disk(check.remove_all)
+            await self._on_disk(partial(remove_loss_note, self._directory))
+            return self._done("snapshot", first.position - 1)
+        self._on("cut")
+        await self._on_disk(check.finish)
+        await self._on_disk(partial(remove_loss_note, self._directory))
+        is_same = not (check.has_cut or found.survey.problems)
+        read = (lambda *_: Replay(found.survey)) if is_same else read_followed
+        self._on("load")
+        try:
+            replay = await self._on_disk(
+                partial(load, self._directory, queue, clock, NullReport(), read, is_followed=True)
+            )
+        except Damaged as problem:
+            self._on("discard")
+            # It ended before it was told which segments are dead, whose jobs it has states of.
+            await self._on_disk(partial(remove_segments, self._directory))
+            raise Behind(
+                f"the log here could not be read alone and was removed: {problem}"
+            ) from problem
+        log.go_on_from(replay)
+        caught_up = self._done("done", going.done, {**positions, **going.seen})
+        older = [segment.header for segment in reversed(found.survey.segments)
+                 if segment.header.seq < min(positions)]  # fmt: skip
+        return caught_up._replace(
+            displaced_to=going.gaps.displaced_to, said=going.said, older=tuple(older)
+        )
+
+    # Finding where both are the same.
+
+    async def _common(
+        self, found: LocalLog, first: SegmentStart
+    ) -> tuple[int | None, dict[int, int]]:
+        """The segment from which on both are compared: the newest sound one that the stream has
+        begun likewise, and that is in place for certain (`MAX_DISPLACED`); and the positions at
+        which those here begin.
+        """
+        headers = [
+            segment.header for segment in reversed(found.survey.segments)
+            if first.header.seq <= segment.header.seq <= found.first_bad
+        ]  # fmt: skip
+        # Most servers were away for a short time.
+        await self._index.look_before(self._reader.ends.last + 1)
+        positions = await self._positions(headers)
+        if not positions:
+            return None, positions
+        # Where a filling ends is not known: all of it is gone through.
+        sure = [] if self._mark.is_filling else _in_place(positions)
+        if not (sure or self._mark.is_filling) and await self._is_late(found, first, positions):
+            return None, {}
+        return max(sure, default=min(positions)), positions
+
+    async def _positions(self, headers: Sequence[SegmentHeader]) -> dict[int, int]:
+        """Where these segments begin, the newest first, up to one that is in place."""
+        positions: dict[int, int] = {}
+        for header in headers:
+            if _in_place(positions):
+                break
+            beginning = await self._index.find(header)
+            if beginning is not None and beginning.header == header:
+                positions[header.seq] = beginning.position
+            else:
+                positions.clear()
+        return positions
+
+    async def _is_late(
+        self, found: LocalLog, first: SegmentStart, positions: dict[int, int]
+    ) -> bool:  # fmt: skip
+        """Whether a fenced server began the oldest: all its messages were under way then."""
+        oldest = min(positions)
+        [ours] = [s.header for s in found.survey.segments if s.header.seq == oldest]
+        at = max(first.position, positions[oldest] - MAX_DISPLACED)
+        before = await self._index.between(at, positions[oldest])
+        return any(begun.header.incarnation > ours.incarnation for begun, _ in before)
+
+    async def _refuse_loss(
+        self, found: LocalLog, first: SegmentStart, common: int | None, positions: dict[int, int],
+        check: HistoryCheck,
+    ) -> None:  # fmt: skip
+        """Before anything is removed here: what was acknowledged may be here only.
+
+        :raise Incompatible: it is; nothing was changed.
+        """
+        lost = await self._on_disk(partial(why_left, self._directory))
+        if lost is not None and (common is None or await self._on_disk(check.would_cut)):
+            raise lost_by_stream(self._directory.path, self._url, lost)
+        headers = [segment.header for segment in found.survey.segments]
+        [base] = [each for each in headers if each.seq == common] or [first.header]
+        is_older = found.oldest_alive < first.header.seq
+        is_later = any(each.incarnation > base.incarnation for each in headers)
+        if not (is_older or is_later):
+            return
+        start = first.position if common is None else positions[common]
+        # With this `StreamHistory.trim_seq` the rest counts for nothing.
+        enough = 1 << 64 if is_later else first.header.seq
+        told, ahead = StreamHistory(), self._reader.all_from(start)
+        while told.trim_seq < enough and (message := await ahead.next()) is not None:
+            told.take(decode(message.payload))
+        began = began_alone(headers, base.incarnation, told.headers)
+        path, url = self._directory.path, self._url
+        if began is not None:
+            raise written_alone(path, url, began)
+        if is_older and told.trim_seq < first.header.seq:
+            raise not_whole(url, first.header.seq, told.trim_seq)
+
+    # Comparing.
+
+    async def _is_part_of_ours(self, first: SegmentStart) -> bool:
+        """Whether this server has filled a part of the stream: all that is there is here."""
+        check = HistoryCheck(self._directory, None, [])
+        going, is_filling = await self._look_through(check, first.position)
+        if not is_filling or going.differs:
+            return False
+        if going.seen_to < self._reader.ends.last:
+            # Nothing of a filling expires: whoever has answered does not know all of it yet.
+            raise Behind(f"message {going.seen_to + 1} could not be read")
+        return True
+
+    async def _look_through(
+        self, check: HistoryCheck, position: int
+    ) -> "tuple[_Comparing, bool]":  # fmt: skip
+        """:return: how far it has come, and whether the stream is being filled there."""
+        mark = copy(self._mark)
+        going = await self._compare(check, position)
+        is_filling, self._mark = self._mark.is_filling, mark
+        return going, is_filling
+
+    async def _compare(self, check: HistoryCheck, position: int) -> "_Comparing":
+        ahead, going = self._reader.all_from(position), _Comparing(self._url, position, self._mark)
+        is_same = True
+        while is_same and (messages := await ahead.some()):
+            self._progress(messages[0].position, self._reader.ends.last)
+            is_same = await self._on_disk(partial(going.compare, check, messages))
+        if going.gaps.is_torn and (since := going.gaps.since) is not None:
+            await self._reader.refuse_purged(since + 1)
+            raise torn(self._url, since)
+        return going
+
+
+def _in_place(positions: dict[int, int]) -> list[int]:
+    """Those that are in place for certain."""
+    newest = positions.get(max(positions, default=0), 0)
+    return [seq for seq, at in positions.items() if at + MAX_DISPLACED <= newest]
+
+
+class _Comparing:
+    """How far a comparison has come.
+
+    :ivar done: position of the last message that the local log has.
+    :ivar seen: positions at which segments begin; ``seen_to`` of the last message.
+    :ivar differs: whether the local log lacks what came last, or has something else.
+    """
+
+    def __init__(self, url: str, position: int, mark: FillMark) -> None:
+        self._url = url
+        self.done = self.seen_to = position - 1
+        self.seen: dict[int, int] = {}
+        self.differs = False
+        self.said = NoteText()
+        self._is_handed_over = False
+        self._mark = mark
+        self._assembler = Assembler()
+        self.gaps = Gaps()
+        self._begins_at = position
+        self._last_lsn = 0
+
+    def compare(self, check: HistoryCheck, messages: Sequence[Message]) -> bool:
+        """:raise Incompatible: a later version has sent a message."""
+        for message in messages:
+            write = self._take(message)
+            if write is not None and not self._goes_on(write, check.compare(write)):
+                return False
+            if not (self._assembler.is_midway or self._is_handed_over):
+                self.done = self.gaps.known_to(message.position)
+        return True
+
+    def _take(self, message: Message) -> Write | None:
+        """:return: a whole write, when this is its last part.
+        :raise Incompatible: a later version has sent it.
+        """
+        self.gaps.step(self.seen_to, message.position)
+        self._is_handed_over = False
+        self.seen_to, found = message.position, decode(message.payload)
+        if isinstance(found, Malformed) and found.is_newer:
+            raise newer_message(self._url, message.position, found.why)
+        if isinstance(found, Malformed) or self._assembler.passes_over(found):
+            self.gaps.passed_over()
+        elif isinstance(found, Part):
+            if not (found.continues or self._assembler.is_midway):
+                self._begins_at = message.position
+            return self._assembler.add(found)
+        elif isinstance(found, Note):
+            self._note(found, message.position)
+        return None
+
+    def _note(self, note: Note, position: int) -> None:
+        self._mark.note(note, position, self._last_lsn)
+        said = read_note(note.text)
+        self.said = said if said.lease_s else self.said
+        # Who follows looks whether it is to begin at once.
+        self._is_handed_over = note.kind is Kind.HANDED_OVER
+        if note.kind is Kind.FILL_BEGINS:
+            self._assembler.fill_begins()
+            self.gaps.went_on()
+            self._last_lsn = 0
+        else:
+            self.gaps.told_of(note.last_lsn, self._last_lsn)
+
+    def _goes_on(self, write: Write, is_here: bool | None) -> bool:
+        """Whether more is to be compared; ``is_here`` is as `HistoryCheck.compare` says."""
+        if is_here is None:
+            self.gaps.told_of(write.last_lsn, self._last_lsn)
+            self._mark.came_again(write, self.seen, self._begins_at)
+        elif is_here:
+            self.gaps.went_on()
+            self._last_lsn = max(self._last_lsn, write.last_lsn)
+            if write.begins:
+                self.seen[write.segment] = self._begins_at
+                self._mark.began()
+        else:
+            self.differs = True
+            # Who follows from there looks whether it goes on.
+            self.done = self.gaps.known_to(self._begins_at - 1)
+            self.gaps.went_on()
+        return is_here is not False

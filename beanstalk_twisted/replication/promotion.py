@@ -1,0 +1,377 @@
+"""How a server becomes the active one, and fills an empty stream from its own log."""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from functools import partial
+from typing import Final, NamedTuple
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.binlog.directory import Directory
+from beanstalk_twisted.binlog.errors import Damaged
+from beanstalk_twisted.binlog.reading.replay import Replay
+from beanstalk_twisted.binlog.reading.segment import is_trailer
+from beanstalk_twisted.binlog.records.others import TubeDef
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import (
+    REHOMED,
+    SEGMENT_HEADER_BYTES,
+    TRAILER_BYTES,
+    SegmentHeader,
+    decode_segment_header,
+    segment_name,
+)
+from beanstalk_twisted.binlog.segments.frames import Buffer, Damage, Frame
+from beanstalk_twisted.replication.followed_log import FollowedLog
+from beanstalk_twisted.replication.local_log import NullReport, remove_loss_note
+from beanstalk_twisted.replication.membership import Identity, note_text
+from beanstalk_twisted.replication.publisher import Publisher
+from beanstalk_twisted.replication.states import IDLE, PROMOTION
+from beanstalk_twisted.replication.stream.interface import HeldLease, Stream, WrongPosition
+from beanstalk_twisted.replication.stream.messages import (
+    NO_TERM,
+    PART_BYTES,
+    Kind,
+    Write,
+    encode_note,
+    encode_write,
+    term_of,
+    write_of,
+)
+from beanstalk_twisted.replication.stream_reading import Behind
+from beanstalk_twisted.replication.waits import Waits
+from beanstalk_twisted.rules.workqueue import WorkQueue
+from beanstalk_twisted.storage.clock import LogClock
+from beanstalk_twisted.storage.io_thread import Io, Reactor
+from beanstalk_twisted.storage.opening import (
+    Beginning,
+    OpenLog,
+    Predecessor,
+    load,
+    prepare,
+    tidied,
+    write_beginning,
+)
+
+MAX_AHEAD_BYTES: Final = 8 << 20
+"""Bytes read and not yet in the stream: twice what a `Publisher` has under way, and little beside
+the jobs that are loaded.
+"""
+
+
+async def fill(
+    publisher: Publisher, directory: Directory, io: Io, ends: Mapping[int, int], log_lsn: int,
+    who: Identity, log_ns: Callable[[], int],
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> dict[int, int]:  # fmt: skip
+    """Append all segments of a log.
+
+    :param ends: where the frames of each segment end, by its number, ascending: `Position.ends`.
+    :param log_lsn: LSN of the last record that is here, at the ends or behind them.
+    :param progress: told how many bytes are in the stream, of how many.
+    :return: the position of the first message of each segment.
+    :raise Damaged: a segment cannot be read.
+    :raise StreamError: as `Publisher.append`.
+    """
+    filling = _Filling(publisher, sum(ends.values()), progress)
+    try:
+        text = note_text(who)
+        filling.append(encode_note(Kind.FILL_BEGINS, log_lsn, log_ns(), text, min(ends, default=0)))
+        # Of two that fill at once one ends here, and nothing of it comes in behind the other's.
+        await filling.rest()
+        last_lsn = 0
+        for seq, end in ends.items():
+            writes = pieces(directory, seq, end)
+            while (write := await io.run(partial(next, writes, None))) is not None:
+                await filling.write(write)
+                last_lsn = write.last_lsn
+        filling.append(encode_note(Kind.FILL_ENDS, last_lsn, log_ns(), text))
+        await filling.rest()
+    finally:
+        filling.leave()
+    return filling.first_positions
+
+
+class _Filling:
+    def __init__(
+        self, publisher: Publisher, total: int, progress: Callable[[int, int], None]
+    ) -> None:
+        self.first_positions: dict[int, int] = {}
+        self._publisher = publisher
+        self._done, self._total = 0, total
+        self._progress = progress
+        self._appended: deque[Deferred[int]] = deque()
+
+    def append(self, payload: bytes) -> "Deferred[int]":
+        appended = self._publisher.append(payload)
+        self._appended.append(appended)
+        return appended
+
+    async def write(self, write: Write) -> None:
+        """Append a piece when there is not too much ahead of it."""
+        while self._appended and self._publisher.waiting_bytes > MAX_AHEAD_BYTES:
+            await self._appended.popleft()
+        appended = [self.append(part) for part in encode_write(write)]
+        if write.begins:
+            appended[0].addCallback(self._note_first, write.segment)
+        appended[-1].addCallback(self._note_done, len(write.content))
+
+    async def rest(self) -> None:
+        while self._appended:
+            await self._appended.popleft()
+
+    def leave(self) -> None:
+        for appended in self._appended:
+            appended.addErrback(_ignore)
+
+    def _note_first(self, position: int, seq: int) -> int:
+        self.first_positions[seq] = position
+        return position
+
+    def _note_done(self, position: int, size: int) -> int:
+        self._done += size
+        self._progress(min(self._done, self._total), self._total)
+        return position
+
+
+def pieces(directory: Directory, seq: int, end: int) -> Iterator[Write]:
+    """A segment as writes, each of whole frames, and of one message unless a frame is larger.
+
+    :param end: where its frames end.
+    :raise Damaged: they do not go so far.
+    """
+    name = segment_name(seq)
+    head = bytes(directory.read(name, 0, SEGMENT_HEADER_BYTES))
+    header = decode_segment_header(head)
+    if not isinstance(header, SegmentHeader):
+        raise _damaged(directory, name, 0, header.why)
+    rest = bytes(directory.read(name, end, end + TRAILER_BYTES + 1))
+    # Of a sealed segment.
+    trailer = rest if is_trailer(rest, 0, len(rest)) else b""
+    named = _named_end(directory, name, end, header)
+    start, at, lsn, time_ns = 0, SEGMENT_HEADER_BYTES, header.first_lsn, header.created_ns
+    while start < end:
+        part = _part(directory, name, at, end, header.salt, named)
+        read = 0
+        for frame in frames.in_order(part, 0, len(part), header.salt, lsn):
+            read, lsn, time_ns = frame.end, frame.next_lsn, frame.time_ns
+        if not read and at < end:
+            found = frames.decode(part, 0, len(part), header.salt)
+            why = found.why if isinstance(found, Damage) else f"no whole frame with LSN {lsn}"
+            raise _damaged(directory, name, at, why)
+        at += read
+        seals = bool(trailer) and at >= end
+        content = (b"" if start else head) + bytes(part[:read]) + (trailer if seals else b"")
+        yield Write(seq, start, content, lsn - 1, time_ns, not start, seals)
+        start = at
+
+
+def _named_end(directory: Directory, name: str, end: int, header: SegmentHeader) -> int:
+    """Where the names of tubes end on which the first records of a segment may rest; 0 if they rest
+    on none behind them.  Who follows reads names ahead within one write only.
+    """
+    named = 0
+    if header.flags & REHOMED:
+        content = directory.read(name, SEGMENT_HEADER_BYTES, end)
+        size, lsn = len(content), header.first_lsn
+        for frame in frames.in_order(content, 0, size, header.salt, lsn):
+            if any(kind == TubeDef.kind for kind, _ in frames.kinds_and_ids(content, frame)):
+                named = SEGMENT_HEADER_BYTES + frame.end
+    return named
+
+
+def _part(
+    directory: Directory, name: str, at: int, end: int, salt: int, named: int
+) -> Buffer:  # fmt: skip
+    """What one message holds beside the segment's ends, or a larger frame, or up to ``named``."""
+    size = max(PART_BYTES - SEGMENT_HEADER_BYTES - TRAILER_BYTES, named - at)
+    part = directory.read(name, at, min(at + size, end))
+    first = frames.decode_header(part, 0, len(part), salt)
+    if isinstance(first, Frame) and first.end > len(part):
+        return directory.read(name, at, min(at + first.end, end))
+    return part
+
+
+def _damaged(directory: Directory, name: str, offset: int, why: str) -> Damaged:
+    return Damaged(
+        f"{directory.path}/{name}: offset {offset}: {why}. The stream was not filled; nothing was "
+        f"changed here. Run 'binlog-inspect check {directory.path}'."
+    )
+
+
+def _ignore(failure: Failure) -> None:
+    """Somebody else was told."""
+
+
+class Promoted(NamedTuple):
+    """What a new lease holder starts with.
+
+    :ivar opened: its log, whose first batch is in the stream and on the local disk.
+    :ivar publisher: of its messages, which renew its lease.
+    :ivar first_positions: of the first message of each segment, as far as they are known.
+    :ivar why: why this server is active, in words.
+    :ivar purge_below: messages below this position mean nothing: the stream was filled behind them.
+    """
+
+    opened: OpenLog
+    publisher: Publisher
+    first_positions: dict[int, int]
+    acknowledged_lsn: int
+    why: str = ""
+    purge_below: int = 0
+
+
+class Begun(NamedTuple):
+    """A segment whose first batch is in the stream from ``position`` on, and not here yet."""
+
+    beginning: Beginning
+    publisher: Publisher
+    position: int
+
+
+class Promotion:
+    """Makes one server the lease holder: begins a segment, first in the stream, then on its disk.
+
+    The first message of that segment is appended behind the newest one that this server has
+    applied, so that of several that try at once one succeeds; whatever the others had under way is
+    refused from then on (docs/replication-log.md, "Who is active").
+
+    :ivar state: one of `states.PROMOTION`.
+    """
+
+    def __init__(
+        self, stream: Stream, directory: Directory, queue: WorkQueue, clock: LogClock,
+        reactor: Reactor, io: Io, waits: Waits, lease_s: float, segment_bytes: int,
+        now_ns: Callable[[], int], who: Identity, made: type[Publisher],
+    ) -> None:  # fmt: skip
+        """:param made: told of what appends this server's messages, from its first one on."""
+        self._stream = stream
+        self._directory = directory
+        self._queue = queue
+        self._clock = clock
+        self._reactor = reactor
+        self._io = io
+        self._waits = waits
+        self._lease_s = lease_s
+        self._segment_bytes = segment_bytes
+        self._now_ns = now_ns
+        self._who = who
+        self._made = made
+        self._publisher: Publisher | None = None
+        self.state = IDLE
+
+    def _on(self, trigger: str) -> None:
+        self.state = PROMOTION[self.state][trigger]
+
+    @property
+    def trouble(self) -> str:
+        return "" if self._publisher is None else self._publisher.trouble
+
+    def stop(self) -> None:
+        if self._publisher is not None:
+            self._publisher.stop()
+
+    async def fill(
+        self, position: int, progress: Callable[[int, int], None]
+    ) -> tuple[Begun, dict[int, int]]:
+        """Load the log that is here, append all of it, and begin a segment.
+
+        :param position: of the newest message of the stream; all up to there is purged.
+        :return: with the positions of the first message of each segment that was here.
+        :raise Behind: another server was first.
+        """
+        self._on("fill")
+        loading = partial(load, self._directory, self._queue, self._clock, NullReport())
+        found: Replay = await self._waits.wait(self._io.run(loading))
+        beginning = await self._waits.wait(self._io.run(partial(self._prepare, found)))
+        self._on("upload")
+        publisher = self._new_publisher(position)
+        is_purged: list[Future[None]] = []
+
+        def purge_and_tell(done: int, total: int) -> None:
+            if not is_purged:
+                # What was filled before is fenced off now.
+                is_purged.append(self._stream.purge(position + 1))
+            progress(done, total)
+
+        before = found.position(bytes(16))
+        try:
+            first_positions = await fill(
+                publisher, self._directory, self._io, before.ends, before.next_lsn - 1, self._who,
+                self._clock.now_ns, purge_and_tell,
+            )  # fmt: skip
+            begun = await self._append(beginning, publisher)
+        except WrongPosition as problem:
+            raise Behind(f"another server has appended to it: {problem}") from problem
+        return begun, first_positions
+
+    def _prepare(self, found: Predecessor) -> Beginning:
+        return prepare(self._queue, self._clock, self._segment_bytes, found)
+
+    async def begin_segment(self, log: FollowedLog, position: int) -> Begun:
+        """Begin a segment behind the log that was followed.
+
+        :param position: of the newest message, which was applied.
+        :raise WrongPosition: another server was first; this one may go on following.
+        """
+        self._clock.not_before(log.time_ns)
+        beginning = self._prepare(log)
+        try:
+            return await self._append(beginning, self._new_publisher(position))
+        except WrongPosition:
+            self._on("refused")
+            self._publisher = None
+            self._queue.stop_keeping()
+            raise
+
+    def _new_publisher(self, position: int) -> Publisher:
+        self._publisher = publisher = self._made(
+            self._stream, self._reactor, self._now_ns, HeldLease(self._lease_s), position, self._who
+        )
+        return publisher
+
+    async def _append(self, beginning: Beginning, publisher: Publisher) -> Begun:
+        """:raise WrongPosition: another server was first."""
+        self._on("begin")
+        write = write_of(beginning.batch, self._clock.now_ns())
+        publisher.begin_term(term_of(write) or NO_TERM)
+        first, *others = encode_write(write)
+        # Nothing of a server that is not the first one may come in behind that one.
+        position = await self._waits.wait(publisher.append(first))
+        appended = [publisher.append(payload) for payload in others]
+        try:
+            for each in appended:
+                await self._waits.wait(each)
+        finally:
+            for each in appended:
+                each.addErrback(_ignore)
+        # Nothing is said to anybody before the lease is in the stream, which does not expire.
+        text = note_text(self._who, lease_s=publisher.lease.seconds)
+        note = encode_note(Kind.HEARTBEAT, write.last_lsn, self._clock.now_ns(), text)
+        await self._waits.wait(publisher.append(note))
+        self._on("accepted")
+        return Begun(beginning, publisher, position)
+
+    async def write(
+        self, begun: Begun, first_positions: Mapping[int, int], why: str
+    ) -> Promoted:  # fmt: skip
+        """This server is active: bring its own disk to where the stream is.
+
+        :param first_positions: of the first message of each segment before this one that is alive.
+        """
+        beginning = begun.beginning
+        opened = await self._waits.wait(self._io.run(partial(self._write_all, beginning)))
+        self._queue.finish_following(self._clock.now_ns())
+        self._on("written")
+        batch = beginning.batch
+        return Promoted(
+            opened, begun.publisher, {**first_positions, batch.seq: begun.position},
+            batch.last_lsn, why,
+        )  # fmt: skip
+
+    def _write_all(self, beginning: Beginning) -> OpenLog:
+        remove_loss_note(self._directory)
+        notes = tidied(self._directory, beginning.found)
+        return write_beginning(self._directory, beginning, notes, is_witnessed=True)

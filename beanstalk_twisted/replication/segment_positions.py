@@ -1,0 +1,135 @@
+"""Where segments begin in the stream, and purging of what comes before those in use."""
+
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Final
+
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+
+from beanstalk_twisted.binlog.segments.format import SegmentHeader
+from beanstalk_twisted.replication.followed_log import FollowedLog
+from beanstalk_twisted.replication.stream.interface import Stream
+from beanstalk_twisted.replication.stream_reading import Ask, Behind, SegmentIndex, StreamReader
+from beanstalk_twisted.storage.fail_stop import FailStop, fail_stop
+from beanstalk_twisted.storage.io_thread import Reactor
+
+PURGE_RETRY_S: Final = 10.0
+"""When a purge that failed is tried again, seconds: what is dead costs space and nothing else."""
+
+Spawn = Callable[[Coroutine[Any, Any, None]], None]
+"""Goes on with a coroutine; what that raises ends the standby."""
+
+
+class FirstPositions:
+    """Position of the first message of each segment in ``known``, by its number."""
+
+    def __init__(self, log: FollowedLog, stream: Stream, spawn: Spawn) -> None:
+        self.known: dict[int, int] = {}
+        self._log = log
+        self._stream = stream
+        self._spawn = spawn
+
+    def begin(self, known: dict[int, int], older: Sequence[SegmentHeader], ask: Ask) -> None:
+        """:param older: headers of segments before those known, newest first, to be looked for."""
+        self.known = known
+        if older:
+            self._spawn(self._find(older, ask))
+
+    async def _find(self, headers: Sequence[SegmentHeader], ask: Ask) -> None:
+        """Find the first message of each segment, up to one that the stream has not."""
+        reader = StreamReader(self._stream, ask)
+        beginnings = SegmentIndex(reader, self._stream.url, lambda position, last: None)
+        await reader.begin()
+        for header in headers:
+            try:
+                beginning = await beginnings.find(header)
+            except Behind:
+                # Purged meanwhile: it is dead, and so are those before it.
+                return
+            if beginning is None or beginning.header != header:
+                return
+            self.known.setdefault(header.seq, beginning.position)
+
+    @property
+    def alive(self) -> dict[int, int]:
+        oldest = min(self._log.segments, default=0)
+        return {seq: at for seq, at in self.known.items() if seq >= oldest}
+
+    @property
+    def first_in_use(self) -> int:
+        """That of the oldest segment in use whose position is known; 0 if none is."""
+        alive = self.alive
+        return alive[min(alive)] if alive else 0
+
+
+class Purger:
+    """Purges the messages of dead segments, with retries.
+
+    :ivar first_positions: of the first message of each segment, by its number; where one is
+        missing, nothing is purged before the next.
+    """
+
+    log = Logger()
+
+    def __init__(self, stream: Stream, reactor: Reactor) -> None:
+        self.first_positions: dict[int, int] = {}
+        self._stream = stream
+        self._reactor = reactor
+        self._below = self._under_way = 0
+        self._is_over = False
+        self._retry: IDelayedCall | None = None
+
+    def begin(self, first_positions: dict[int, int], failed: FailStop) -> None:
+        self.first_positions = dict(first_positions)
+        self._fail_stop = failed
+
+    def stop(self) -> None:
+        self._is_over = True
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+
+    @property
+    def first_in_use(self) -> int:
+        """Position of the first message known to be in use, 0 if none is; no purge goes further."""
+        return self.first_positions[min(self.first_positions)] if self.first_positions else 0
+
+    def trimmed(self, seq: int) -> None:
+        """Purge what comes before the next segment, once it is known where that begins."""
+        for dead in [each for each in self.first_positions if each <= seq]:
+            del self.first_positions[dead]
+        self.purge(self.first_positions.get(seq + 1, 0))
+
+    def purge(self, below: int) -> None:
+        if below > self._below and not self._is_over:
+            self._below = below
+            self._purge()
+
+    @fail_stop
+    def _purge_again(self) -> None:
+        self._retry = None
+        self._purge()
+
+    def _purge(self) -> None:
+        if not self._under_way:
+            self._under_way = self._below
+            purged = partial(self._reactor.callFromThread, self._purged)
+            self._stream.purge(self._under_way).add_done_callback(purged)
+
+    @fail_stop
+    def _purged(self, purged: "Future[None]") -> None:
+        below, self._under_way = self._under_way, 0
+        if self._is_over:
+            return
+        error = purged.exception()
+        if error is not None:
+            self.log.warn(
+                "{url}: messages below {below} were not purged, which is tried again: {error}",
+                event="purge-failed", url=self._stream.url, below=below, error=error,
+            )  # fmt: skip
+            if self._retry is None:
+                self._retry = self._reactor.callLater(PURGE_RETRY_S, self._purge_again)
+        elif self._below > below:
+            self._purge()

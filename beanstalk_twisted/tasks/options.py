@@ -1,0 +1,215 @@
+"""Options of a task, and of one call of it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from inspect import BoundArguments
+from typing import Any, Final, TypedDict
+
+from beanstalk_twisted.client.commands import specs
+from beanstalk_twisted.client.commands.specs import DEFAULT_PRIORITY, DEFAULT_TTR_S
+from beanstalk_twisted.client.commands.tags import (
+    HashedValue,
+    Tags,
+    check_seconds,
+    check_whole,
+)
+from beanstalk_twisted.tasks.message import headers_text
+from beanstalk_twisted.worker.policy import (
+    FACTOR,
+    MAX_U32,
+    MOST_ATTEMPTS,
+    MOST_DELAY_S,
+    Kinds,
+    Retry,
+)
+
+Key = str | Callable[..., HashedValue]
+"""What a key is made of: a function of the task's arguments, or a text such as ``"{order}"``."""
+
+OFTEN: Final = MOST_ATTEMPTS - 1
+"""Retries by default."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cron:
+    """When a task runs by itself.
+
+    :ivar cron: minute, hour, day of month, month, day of week.
+    :ivar zone: whose time of day that is, such as ``Europe/Berlin``.
+    :ivar missed: what becomes of runs that were missed: ``none`` is made up for, ``one`` or
+        ``all``.
+    :ivar catch_up_s: how old a missed run may be, seconds.
+    :ivar args: arguments of the task.
+    """
+
+    cron: str
+    zone: str = "UTC"
+    missed: str = "none"
+    catch_up_s: int = 86_400
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+
+class CallOptions(TypedDict, total=False):
+    """Options of one call, ``send.using(…)``; each takes the place of the task's."""
+
+    tube: str
+    delay: int
+    priority: int
+    ttr: int
+    result: bool
+    unique_by: HashedValue
+    unique_seconds: int
+    concurrency_by: HashedValue
+    concurrency_limit: int
+    group_by: HashedValue
+    after_by: HashedValue
+    headers: Mapping[str, str]
+
+
+class TaskOptions(TypedDict, total=False):
+    """Options of a task, ``@app.task(…)``."""
+
+    name: str
+    tube: str
+    delay: int
+    priority: int
+    ttr: int
+    result: bool
+    unique_by: Key
+    unique_seconds: int
+    concurrency_by: Key
+    concurrency_limit: int
+    group_by: Key
+    after_by: Key
+    retries: int
+    backoff: str
+    bury: Kinds
+    limit: float
+    rate: str | int
+    process: bool
+    schedule: str | Cron | tuple[Cron, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The options of a task with their defaults (docs/worker.md)."""
+
+    name: str = ""
+    tube: str = "default"
+    delay: int = 0
+    priority: int = DEFAULT_PRIORITY
+    ttr: int = DEFAULT_TTR_S
+    result: bool = False
+    unique_by: Key | HashedValue | None = None
+    unique_seconds: int = 0
+    concurrency_by: Key | HashedValue | None = None
+    concurrency_limit: int = 1
+    group_by: Key | HashedValue | None = None
+    after_by: Key | HashedValue | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    retries: int = OFTEN
+    backoff: str | None = None
+    bury: Kinds = ()
+    limit: float | None = None
+    rate: str | int | None = None
+    process: bool = False
+    schedule: str | Cron | tuple[Cron, ...] = ()
+
+    def __post_init__(self) -> None:
+        """:raise TypeError, ValueError: something is not what it should be."""
+        specs.WATCH.line((self.tube.encode(),))
+        check_whole("delay", self.delay, 0, MAX_U32)
+        check_whole("priority", self.priority, 0, MAX_U32)
+        check_whole("ttr", self.ttr, 1, MAX_U32)
+        check_whole("retries", self.retries, 0)
+        if self.limit is not None:
+            check_seconds("limit", self.limit, is_zero_allowed=False)
+        self.policy()
+        headers_text(self.headers)
+        # Numbers without a key are refused there.
+        sample: dict[str, Any] = {
+            name: None if key is None else "x" for name, key in self._keys().items()
+        }
+        if self._has_tags():
+            Tags(**{**sample, "after_by": sample["after_by"] and "y"}, **self._numbers())
+
+    def policy(self) -> Retry:
+        """:raise ValueError: the backoff is not as a tube policy has it."""
+        if self.backoff is None:
+            return Retry(self.retries + 1, bury=self.bury)
+        first, _, rest = self.backoff.partition(":")
+        factor, _, most = rest.partition(":")
+        try:
+            return Retry(
+                self.retries + 1, float(first), factor=float(factor or FACTOR),
+                most_delay_s=float(most or MOST_DELAY_S), bury=self.bury,
+            )  # fmt: skip
+        except ValueError as wrong:
+            raise ValueError(
+                f'backoff is "first:factor:most" in seconds, such as "5:2:3600", not '
+                f"{self.backoff!r}: {wrong}"
+            ) from None
+
+    def crons(self) -> tuple[Cron, ...]:
+        if isinstance(self.schedule, str):
+            return (Cron(cron=self.schedule),)
+        return (self.schedule,) if isinstance(self.schedule, Cron) else self.schedule
+
+    def for_call(self, changes: CallOptions) -> "Options":
+        """:raise TypeError: there is no such option of a call."""
+        unknown = sorted(changes.keys() - CallOptions.__annotations__.keys())
+        if unknown:
+            names = ", ".join(CallOptions.__annotations__)
+            raise TypeError(f"a call has no option {unknown[0]!r}; it has {names}")
+        given: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        for name, value in changes.items():
+            # A value of a call stands for itself: it may have a brace in it.
+            given[name] = _Literal(value) if name.endswith("_by") else value
+        return Options(**given)
+
+    def tags(
+        self, name: str, bound: Callable[[], BoundArguments], headers: Mapping[str, str]
+    ) -> Tags | None:
+        """Give the tags of one job.
+
+        :param name: the task's, so that two tasks of a tube have keys of their own.
+        """
+        if not self._has_tags() and not headers:
+            return None
+        keys: dict[str, Any] = {}
+        for place, key in self._keys().items():
+            keys[place] = None if key is None else _value(key, bound)
+        if keys["unique_by"] is not None:
+            keys["unique_by"] = f"{name}:{keys['unique_by']}"
+        return Tags(**keys, **self._numbers(), metadata=headers_text(headers))
+
+    def _keys(self) -> dict[str, Any]:
+        names = ("unique_by", "concurrency_by", "group_by", "after_by")
+        return {name: getattr(self, name) for name in names}
+
+    def _numbers(self) -> dict[str, Any]:
+        return {
+            "unique_seconds": self.unique_seconds, "concurrency_limit": self.concurrency_limit,
+        }  # fmt: skip
+
+    def _has_tags(self) -> bool:
+        has_key = any(key is not None for key in self._keys().values())
+        return has_key or self.unique_seconds != 0 or self.concurrency_limit != 1
+
+
+@dataclass(frozen=True)
+class _Literal:
+    value: Any
+
+
+def _value(key: Any, bound: Callable[[], BoundArguments]) -> HashedValue:
+    if isinstance(key, _Literal):
+        literal: HashedValue = key.value
+        return literal
+    given = bound()
+    given.apply_defaults()
+    if callable(key):
+        made: HashedValue = key(*given.args, **given.kwargs)
+        return made
+    return str(key).format(**given.arguments)

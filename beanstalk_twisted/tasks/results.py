@@ -1,0 +1,146 @@
+"""Results: the worker puts them into a tube of replies, where a producer that waits finds them.
+
+A reply has a unique key made of the job's id, so that it can be found, and there is one at most.
+"""
+
+import math
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from typing import Any, Final, Generic, TypeVar
+
+from beanstalk_twisted.client import errors
+from beanstalk_twisted.client.commands.tags import Tags
+from beanstalk_twisted.tasks.message import JSON
+from beanstalk_twisted.worker.serialisers import Unreadable
+
+W = TypeVar("W")
+
+REPLIES: Final = "tasks.replies"
+"""The tube of replies; its `max-age` deletes those that no producer collects."""
+
+RESULT_TTL_S: Final = 3600
+"""How long a result is kept for a producer that has not asked for it, seconds."""
+
+MAX_ERROR: Final = 1_000
+"""Characters of an error in a reply."""
+
+NEEDED: Final = frozenset({"wait-job", "tube-policy", "put idp:"})
+"""What a server has to announce for results."""
+
+Flow = Generator[Any, Any, Any]
+"""Commands of a conversation, each given as the client gives it, and what comes of it."""
+
+
+class TaskFailed(Exception):
+    """The task has failed for the last time; its text is that of the worker's exception."""
+
+
+class ResultLost(Exception):
+    """The job is gone, and there is no result."""
+
+
+class NotDone(TimeoutError):
+    """The job has not ended in the time given."""
+
+
+def reply_tags(job: int) -> Tags:
+    return Tags(unique=f"reply-{job}")
+
+
+def reply_body(result: Any, error: BaseException | None) -> bytes:
+    """Write a reply; a result that is not JSON is reported as a failure."""
+    if error is None:
+        try:
+            return JSON.dump({"result": result})
+        except (TypeError, ValueError) as wrong:
+            error = TypeError(f"the result cannot be written: {wrong}")
+    try:
+        text = str(error)
+    except Exception:
+        text = "(no text)"
+    # What cannot be encoded is replaced: a reply there must be.
+    said = f"{type(error).__name__}: {text}"[:MAX_ERROR].encode(errors="replace").decode()
+    return JSON.dump({"error": said})
+
+
+def put_reply(client: Any, tube: str, ttl_s: int, job: int, body: bytes) -> Flow:
+    """Put the reply of a job in place of an earlier one."""
+    # First, and each time: without it replies that no producer collects would stay for ever.
+    yield client.tube_policy(tube, {"max-age": ttl_s, "expired": "delete"})
+    tags = reply_tags(job)
+    put = yield client.put(body, tube=tube, tags=tags)
+    if not put.is_new:
+        with suppress(errors.NotFound):
+            yield client.delete(put)
+        yield client.put(body, tube=tube, tags=tags)
+
+
+def check_server(client: Any) -> Flow:
+    """:raise NotAnnounced: the server cannot keep results."""
+    words = yield client.probe()
+    missing = sorted(NEEDED - words)
+    if missing:
+        words = ", ".join(missing)
+        why = f"does not announce {words}, which results need"
+        raise errors.NotAnnounced("result", "the server", why, tuple(missing))
+
+
+def collect(client: Any, tube: str, job: int, timeout: float) -> Flow:
+    """Wait for the end of a job, and take its reply.
+
+    :raise NotDone: it has not ended in this time.
+    :raise TaskFailed: it has failed.
+    :raise ResultLost: there is no reply.
+    """
+    ended = "gone"
+    try:
+        ended = yield client.wait_job(job, math.ceil(timeout))
+    except errors.TimedOut:
+        raise NotDone(f"job {job} has not ended within {timeout:g} s") from None
+    except errors.NotFound:
+        pass
+    # A put with the key of the reply finds it: there is no other way to ask for a key.
+    found = yield client.put(b"", tube=tube, tags=reply_tags(job))
+    body = b""
+    try:
+        if not found.is_new:
+            body = (yield client.peek(found)).body
+        yield client.delete(found)
+    except errors.NotFound:
+        pass  # It has expired, or another producer has taken it.
+    try:
+        reply = JSON.load(body)
+        if "error" in reply:
+            raise TaskFailed(reply["error"])
+        return reply["result"]
+    except (Unreadable, KeyError, TypeError):
+        raise ResultLost(f"job {job} is {ended}, and there is no result") from None
+
+
+class Result(Generic[W]):
+    """What `delay` gives.
+
+    :ivar id: the job's.
+    :ivar is_new: False if there was a job with its unique key, whose id this is.
+    """
+
+    def __init__(self, id: int, is_new: bool, wait: Callable[[float], W] | None) -> None:
+        self.id = id
+        self.is_new = is_new
+        self._wait = wait
+
+    def __repr__(self) -> str:
+        return f"<Result of job {self.id}>"
+
+    def wait(self, timeout: float) -> W:
+        """Wait for the result, which is given to one producer once, over a connection of its own.
+
+        :param timeout: seconds.
+        :raise NotDone: the job has not ended by then.
+        :raise TaskFailed: it has failed for the last time.
+        :raise ResultLost: the job is gone, and there is no result.
+        :raise TypeError: the task was called without ``result=True``.
+        """
+        if self._wait is None:
+            raise TypeError("there is no result to wait for; call .using(result=True).delay(…)")
+        return self._wait(timeout)

@@ -1,0 +1,358 @@
+"""Delta tables: one version is read, and a write makes the next one in one step.
+
+`deltalake` keeps the log, partitions and statistics; its put-if-absent decides between two writers.
+"""
+
+import contextlib
+import json
+import math
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from binlog_tools.spark.definitions.errors import TableError
+from binlog_tools.spark.storing.locations import Location
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+LOG: Final = "_delta_log"
+"""The folder of Delta's log."""
+
+FILE_BYTES: Final = 128 << 20
+"""Target size of a file: a year has some thousand files, and a task reads one."""
+
+RETENTION_HOURS: Final = 168
+"""How long files without a version are kept, for readers and writers that began before: seven days,
+Delta's own default.
+"""
+
+CODED: Final = pa.dictionary(pa.int32(), pa.string())
+"""The type of a text column that is read as a dictionary."""
+
+
+class Layout(NamedTuple):
+    """Name, columns and partitions of a table.
+
+    :ivar name: stored in the table; a table of another name is not written to.
+    :ivar schema: all nullable; the metadata ``comment`` of a field is its comment.
+    """
+
+    name: str
+    schema: pa.Schema
+    partition_by: tuple[str, ...] = ()
+
+
+class File(NamedTuple):
+    """A file of a table.
+
+    :ivar lsns: smallest and largest value of the column ``lsn``, if the statistics say so.
+    """
+
+    path: str
+    size: int
+    rows: int
+    partition: Mapping[str, Any]
+    lsns: tuple[int, int] | None
+
+
+class Optimized(NamedTuple):
+    """:ivar merged: files that were merged into ``made``.
+    :ivar removed: files that no version needed.
+    """
+
+    merged: int
+    made: int
+    removed: int
+
+
+def holds_table(place: str) -> bool:
+    """Return True if there is a Delta table.
+
+    :raise TableError: there is a table of plain Parquet files.
+    """
+    location = Location.of(place)
+    if location.is_local and not os.path.isdir(location.path):
+        return False
+    names = location.names()
+    if LOG not in names and "_SUCCESS" in names:
+        what = "only Delta tables are supported; make this one again in a new directory"
+        raise TableError("TABLE_FORMAT", f"{location}: it is plain Parquet: {what}")
+    return LOG in names
+
+
+def open_stored(place: str, layout: Layout | None = None) -> "StoredTable":
+    """:param layout: of the table to write, which the first write makes; None: it is only read.
+    :raise TableError: there is none to read, or the one to write is not ours.
+    """
+    location = Location.of(place)
+    if not holds_table(place):
+        location.refuse_hopeless("TABLE_NOT_FOUND" if layout is None else "TABLE_UNWRITABLE")
+    try:
+        # Imported here: machines that only run tasks need not have it.
+        import deltalake  # noqa: F401
+    except ModuleNotFoundError as problem:
+        what = f"Delta tables need {problem.name}: {sys.executable} -m pip install deltalake"
+        raise TableError("NO_PACKAGE", f"{location}: {what}") from None
+    return StoredTable(location, layout)
+
+
+class StoredTable:
+    """A table at one version."""
+
+    def __init__(self, location: Location, layout: Layout | None = None) -> None:
+        """:raise TableError: see `open_stored`."""
+        if "%" in str(location):
+            what = "deltalake cannot use a path with a % in it; name another"
+            raise TableError("TABLE_OPTION", f"{location}: {what}")
+        self.location = location
+        self._layout = layout
+        self._table = self._opened()
+        if layout is None and self._table is None:
+            raise TableError("TABLE_NOT_FOUND", f"{location}: there is no table")
+        if layout is not None:
+            self._refuse_others(layout)
+
+    def _opened(self) -> "DeltaTable | None":
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError, TableNotFoundError
+
+        options = self.location.storage_options()
+        try:
+            return DeltaTable(self.location.delta_url, storage_options=options)
+        except TableNotFoundError:
+            return None
+        except (OSError, DeltaError) as problem:
+            raise TableError("TABLE_FORMAT", f"{self.location}: its log cannot be read: "
+                             f"{_line(problem)}") from None  # fmt: skip
+
+    def _refuse_others(self, layout: Layout) -> None:
+        where, new = self.location, "name a new directory"
+        if self._table is None:
+            start = f"{layout.partition_by[0]}=" if layout.partition_by else "part-"
+            # A run that was killed before its first commit leaves such a folder or file.
+            if not all(name.startswith(start) for name in set(where.names()) - {LOG}):
+                raise TableError("TABLE_EXISTS", f"{where}: it is not empty, and no {layout.name} "
+                                 f"table; {new}")  # fmt: skip
+            return
+        found = self._table.metadata()
+        if found.name != layout.name:
+            what = f"it is a table {found.name or 'of others'}, not {layout.name}"
+            raise TableError("TABLE_EXISTS", f"{where}: {what}; {new}")
+        if tuple(found.partition_columns) != layout.partition_by:
+            there, ours = (", ".join(each) or "nothing"
+                           for each in (found.partition_columns, layout.partition_by))  # fmt: skip
+            raise TableError("TABLE_EXISTS", f"{where}: its folders are by {there}, not by {ours}; "
+                             f"{new}")  # fmt: skip
+        types = {field.name: field.type for field in self.schema()}
+        for field in layout.schema:
+            if types.get(field.name, field.type) != field.type:
+                raise TableError("TABLE_COLUMN", f"{where}: column {field.name} is "
+                                 f"{types[field.name]} there, not {field.type}; write a new table"
+                                 )  # fmt: skip
+
+    @property
+    def version(self) -> int | None:
+        """Grows with each commit; None: there is no table yet."""
+        return None if self._table is None else self._table.version()
+
+    @property
+    def name(self) -> str | None:
+        """The name of the layout with which it was made."""
+        return None if self._table is None else self._table.metadata().name
+
+    def schema(self) -> pa.Schema:
+        if self._table is None:
+            assert self._layout is not None
+            return self._layout.schema
+        return pa.schema(self._table.schema().to_arrow())
+
+    def progress(self, names: Iterable[str]) -> dict[str, int]:
+        """The numbers that commits have noted for these names, as far as there are any."""
+        if self._table is None:
+            return {}
+        found = {name: self._table.transaction_version(name) for name in names}
+        return {name: number for name, number in found.items() if number is not None}
+
+    def files(self) -> list[File]:
+        """The files of this version."""
+        if self._table is None:
+            return []
+        by = self._table.metadata().partition_columns
+        rows = pa.table(self._table.get_add_actions(flatten=True))
+        names = {"path", "size_bytes", "num_records", "min.lsn", "max.lsn",
+                 *(f"partition.{name}" for name in by)}  # fmt: skip
+        return [
+            File(unquote(row["path"]), row["size_bytes"], row["num_records"] or 0,
+                 {name: row[f"partition.{name}"] for name in by},
+                 None if row.get("max.lsn") is None else (row["min.lsn"], row["max.lsn"]))
+            for row in rows.select([each for each in rows.column_names if each in names])
+            .to_pylist()
+        ]  # fmt: skip
+
+    def dataset(self, files: Iterable[File] | None = None) -> ds.Dataset:
+        """This version, or some of its files, to be read without Spark."""
+        return dataset_of(self.location, self.schema(), list(files or self.files()))
+
+    def read(self, where: ds.Expression | None = None, names: Sequence[str] = ()) -> pa.Table:
+        """The rows of this version, if there is one; see `Layout`."""
+        if not self.files():
+            return self.schema().empty_table().select(list(names) or self.schema().names)
+        return self.dataset().to_table(filter=where, columns=list(names) or None)
+
+    def write(
+        self, rows: "pa.Table | pa.RecordBatchReader", replaced: str | None = None,
+        progress: Mapping[str, int] | None = None,
+    ) -> int:  # fmt: skip
+        """Make the next version durably, in one step; this object goes on at it.
+
+        :param rows: with the columns of the layout.
+        :param replaced: an SQL condition on the columns of partitions, of which the new rows are,
+            and old ones are removed; None: rows are only added.
+        :param progress: numbers to note by name.
+        :raise TableError: ``TABLE_BUSY``: another process has changed the table since this object
+            was opened or has written.
+        """
+        from deltalake.exceptions import CommitFailedError, DeltaError
+
+        is_new, noted = self._table is None, progress or {}
+        try:
+            self._put(rows, replaced, noted)
+        except CommitFailedError:
+            known, fresh = self.progress(noted), self._opened()
+            self._table = fresh
+            # Only a change of files, by `optimize`, leaves the progress as it was.
+            if not isinstance(rows, pa.Table) or not noted or self.progress(noted) != known:
+                raise _busy(self.location) from None
+            return self.write(rows, replaced, progress)
+        except (OSError, DeltaError) as problem:
+            if is_new and "already exists" in str(problem):
+                raise _busy(self.location) from None
+            raise _unwritable(self.location, problem) from None
+        self._table = self._table or self._opened()
+        assert self._table is not None
+        self._sync(self._table.version())
+        return self._table.version()
+
+    def _put(
+        self, rows: "pa.Table | pa.RecordBatchReader", replaced: str | None,
+        progress: Mapping[str, int],
+    ) -> None:  # fmt: skip
+        from deltalake import CommitProperties, Transaction, WriterProperties, write_deltalake
+
+        layout, is_new = self._layout, self._table is None
+        assert layout is not None
+        noted = [Transaction(name, number) for name, number in progress.items()]
+        write_deltalake(
+            self._table or self.location.delta_url, rows, name=layout.name,
+            partition_by=list(layout.partition_by) or None, target_file_size=FILE_BYTES,
+            mode="error" if is_new else "append" if replaced is None else "overwrite",
+            predicate=None if is_new or not replaced else replaced,
+            schema_mode=None if is_new else "merge",
+            storage_options=self.location.storage_options(),
+            commit_properties=CommitProperties(max_commit_retries=0, app_transactions=noted),
+            writer_properties=WriterProperties(compression="ZSTD"),
+        )  # fmt: skip
+
+    def _sync(self, version: int) -> None:
+        """Let the files of a version of a local table survive a power loss."""
+        if not self.location.is_local:
+            return
+        root = Path(self.location.path)
+        log = root / LOG / f"{version:020}.json"
+        with self.location.writing():
+            actions = map(json.loads, log.read_text("utf-8").splitlines())
+            paths = [root / unquote(each["add"]["path"]) for each in actions if "add" in each]
+            folders = {parent for path in (*paths, log) for parent in path.parents
+                       if parent in (root, root.parent) or root in parent.parents}  # fmt: skip
+            for path in (*paths, log, *sorted(folders, reverse=True)):
+                _sync(path)
+
+    def optimize(self, retention_hours: float = RETENTION_HOURS) -> Optimized:
+        """Merge small files, and remove those that no version has needed for so many hours."""
+        from deltalake import WriterProperties
+        from deltalake.exceptions import CommitFailedError, DeltaError
+
+        table = self._opened()
+        if table is None:
+            raise TableError("TABLE_NOT_FOUND", f"{self.location}: the table has been deleted")
+        try:
+            done = table.optimize.compact(
+                target_size=FILE_BYTES, writer_properties=WriterProperties(compression="ZSTD")
+            )
+            gone = table.vacuum(
+                math.ceil(retention_hours), dry_run=False, enforce_retention_duration=False,
+                full=True,
+            )  # fmt: skip
+        except CommitFailedError:
+            raise _busy(self.location) from None
+        except (OSError, DeltaError) as problem:
+            raise _unwritable(self.location, problem) from None
+        self._table = table
+        return Optimized(done["numFilesRemoved"], done["numFilesAdded"], len(gone))
+
+
+def dataset_of(
+    location: Location, schema: pa.Schema, files: Sequence[File], is_coded: bool = False
+) -> ds.Dataset:
+    """Files of a table, with the columns of their partitions; columns that a file lacks are null.
+
+    :param is_coded: text columns are read as dictionaries.
+    """
+    system, root = location.system()
+    form = ds.ParquetFileFormat()
+    if is_coded:
+        texts = {field.name for field in schema if field.type == pa.string()}
+        form = ds.ParquetFileFormat(dictionary_columns=texts)
+        schema = pa.schema([field.with_type(CODED) if field.name in texts else field
+                            for field in schema])  # fmt: skip
+    return ds.FileSystemDataset.from_paths(
+        [f"{root}/{file.path}" for file in files], schema=schema, format=form, filesystem=system,
+        partitions=[_expression(file, schema) for file in files],
+    )  # fmt: skip
+
+
+def batches_of(dataset: ds.Dataset, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """In one thread, with few batches in memory, as a task reads."""
+    batches: Iterator[pa.RecordBatch] = dataset.to_batches(
+        columns=list(names), use_threads=False, batch_readahead=1, fragment_readahead=0
+    )
+    return batches
+
+
+def _expression(file: File, schema: pa.Schema) -> ds.Expression:
+    found = ds.scalar(True)
+    for name, value in file.partition.items():
+        field, kind = ds.field(name), schema.field(name).type
+        found &= field.is_null() if value is None else field == pa.scalar(value).cast(kind)
+    return found
+
+
+def _sync(path: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def _line(problem: Exception) -> str:
+    return re.sub(r"\x1b\[\d*m", "", " ".join(str(problem).split()))
+
+
+def _unwritable(location: Location, problem: Exception) -> TableError:
+    what = f"{location}: {_line(problem)}; the table is as it was before"
+    return TableError("TABLE_UNWRITABLE", what)
+
+
+def _busy(location: Location) -> TableError:
+    return TableError("TABLE_BUSY", f"{location}: another run has changed this table meanwhile; "
+                      "nothing was written; run it again")  # fmt: skip

@@ -1,0 +1,317 @@
+"""Brings stored tables up to date: the days that have changed are made again and replaced.
+
+Each table commits by itself, and notes the LSN of each server that it has reached; ``open`` is the
+last.  So a run that was killed is repeated by the next, and a reader that joins tables looks at the
+least of these LSNs.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from beanstalk_twisted.binlog.bodies import MAX_JSON_BYTES, fingerprint
+from binlog_tools.spark.definitions.addresses import within as place_of
+from binlog_tools.spark.definitions.columns import BY_NAME, arrow_type
+from binlog_tools.spark.definitions.errors import TableError
+from binlog_tools.spark.definitions.samples import readable
+from binlog_tools.spark.frames import rows_of
+from binlog_tools.spark.histories import entries
+from binlog_tools.spark.histories.failing import (
+    FAILING,
+    MARKS,
+    marked,
+    poison_of,
+    unmarked,
+)
+from binlog_tools.spark.histories.images import COLUMNS, chosen, column, numbers
+from binlog_tools.spark.histories.minutes import all_minutes
+from binlog_tools.spark.histories.starts import Starts, merged
+from binlog_tools.spark.histories.tables import of_days
+from binlog_tools.spark.histories.windows import Ints
+from binlog_tools.spark.histories.workers import COLUMNS as OF_WORKERS
+from binlog_tools.spark.histories.workers import workers_of
+from binlog_tools.spark.storing.tables import Layout, StoredTable, open_stored
+from binlog_tools.spark.tables.blocks import gathered
+from binlog_tools.spark.tables.engines import InProcess, Noted, Progress, Spark
+from binlog_tools.spark.tables.layouts import LAYOUTS, OPEN
+from binlog_tools.spark.tables.pieces import Plan
+from binlog_tools.spark.tasks import Rows
+
+ENTRY_ROWS: Final = 2_000_000
+"""Minute counters that are held before they are added up: some 100 MB."""
+
+Newer = Callable[[Progress], Rows]
+"""The events after these LSNs, of all servers; there may be earlier ones among them."""
+
+
+class Updated(NamedTuple):
+    """A table that was brought up to date.
+
+    :ivar rows: new ones, and those that replace others.
+    """
+
+    name: str
+    rows: int
+
+
+def update(
+    output: str, newer: Newer, engine: InProcess | Spark, until_ns: int | None = None
+) -> Iterator[Updated]:
+    """Commit one table after the other; none if there are no new events.
+
+    :param output: the folder of the tables, or its URL.
+    :param newer: with bodies, if there are any: those of jobs that fail are read.
+    :param until_ns: later events are not taken.
+    :raise TableError: see `open_stored`; a column of the events is missing.
+    """
+    stored = {name: open_stored(place_of(output, name), layout) for name, layout in LAYOUTS.items()}
+    taken = newer if until_ns is None else lambda known: _until(newer(known), until_ns)
+    return _steps(stored, taken, engine)
+
+
+def _steps(
+    stored: Mapping[str, StoredTable], newer: Newer, engine: InProcess | Spark
+) -> Iterator[Updated]:
+    with tempfile.TemporaryDirectory(prefix="beanstalk-tables-") as folder:
+        yield from _Run(stored, newer, engine, Path(folder)).steps()
+
+
+def _until(rows: Rows, until_ns: int) -> Rows:
+    def read(part: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        for batch in rows.read(part, [*names, *({"logged_ns"} - {*names})]):
+            yield batch.filter(pc.field("logged_ns") <= until_ns).select(list(names))
+
+    return rows._replace(read=read)
+
+
+class _Run:
+    """One increment."""
+
+    def __init__(
+        self, stored: Mapping[str, StoredTable], newer: Newer, engine: InProcess | Spark,
+        folder: Path,
+    ) -> None:  # fmt: skip
+        self._stored = stored
+        self._newer = newer
+        self._engine = engine
+        self._spool = Spool(folder)
+        self._starts = stored["starts"].read()
+        servers = pc.unique(self._starts["server"]).to_pylist()
+        self._known = stored[OPEN].progress(servers)
+        days = stored[OPEN].progress(map(_day_of, servers))
+        self._days = {name: days[_day_of(name)] for name in servers if _day_of(name) in days}
+        self._events = need(newer(self._known), COLUMNS)
+        self._entries = [entries.SCHEMA.empty_table()]
+        self._failing = [of_days(FAILING.empty_table(), np.zeros(0, np.int64))]
+
+    def _planned(self, noted: Noted) -> tuple[Plan, Rows]:
+        self._noted = noted
+        touched = set(noted.last)
+        self._last_before = Starts(self._starts).newest()
+        self._starts = merged([self._starts, noted.starts])
+        self._plan = Plan(Starts(self._starts), self._days)
+        table = self._stored[OPEN]
+        files = [file for file in table.files() if file.partition["server"] in touched]
+        return self._plan, rows_of(table, files)
+
+    def steps(self) -> Iterator[Updated]:
+        if not self._events.parts:
+            return
+        found = False
+        for name, rows in self._engine.pieces(self._events, self._known, self._planned):
+            found = True
+            self._take(name, rows)
+        if not found and not hasattr(self, "_noted"):
+            return
+        yield self._commit("lifetimes")
+        yield self._commit("attempts")
+        yield self._commit("tube_minutes", self._minutes())
+        yield self._commit("workers", self._workers())
+        yield from self._poison()
+        yield self._commit("snapshot")
+        yield self._commit("starts", [self._starts])
+        yield self._commit(OPEN)
+
+    def _take(self, name: str, rows: pa.Table) -> None:
+        if name == "entries":
+            self._entries.append(rows)
+            if sum(each.num_rows for each in self._entries) > ENTRY_ROWS:
+                self._entries = [entries.merged(_plain(self._entries))]
+        elif name == "failing":
+            self._failing.append(rows)
+        else:
+            self._spool.add(LAYOUTS[name], rows)
+
+    def _commit(self, name: str, tables: Iterable[pa.Table] = ()) -> Updated:
+        layout = LAYOUTS[name]
+        for rows in tables:
+            self._spool.add(layout, rows)
+        count, reader = self._spool.take(layout)
+        progress = dict(self._noted.last)
+        if name == OPEN:
+            next_days = self._plan.next_days()
+            progress |= {_day_of(server): next_days[server] for server in self._noted.last}
+        self._stored[name].write(reader, self._replaced(layout), progress)
+        return Updated(name, count)
+
+    def _replaced(self, layout: Layout) -> str:
+        """The partitions of a table that this increment has made again."""
+        if not layout.partition_by:
+            return ""
+        if "incarnation" in layout.partition_by:
+            parts = [f"(server = {_sql(server)} AND incarnation >= {first})"
+                     for server, first in self._incarnations().items()]  # fmt: skip
+        elif "date" in layout.partition_by:
+            parts = [f"(server = {_sql(server)} AND date >= '{date}')"
+                     for server in self._noted.last
+                     for date in [np.datetime64(self._days.get(server, 0), "D")]]  # fmt: skip
+        else:
+            parts = [f"server = {_sql(server)}" for server in self._noted.last]
+        return " OR ".join(parts)
+
+    def _minutes(self) -> Iterator[pa.Table]:
+        added = entries.merged(_plain(self._entries))
+        self._entries = []
+        for rows in all_minutes(added, self._plan.starts.last_ns):
+            minute_us = rows["minute"].cast(pa.int64()).to_numpy()
+            yield of_days(rows, minute_us * 1000 // entries.DAY_NS)
+
+    def _incarnations(self) -> dict[str, int]:
+        """By server, the first incarnation that events tell of, or the one before: later ones end
+        no run of an earlier one.
+        """
+        firsts: dict[str, int] = {}
+        for row in self._noted.starts.to_pylist():
+            server, number = row["server"], row["incarnation"]
+            firsts[server] = min(number, firsts.get(server, number),
+                                 self._last_before.get(server, number))  # fmt: skip
+        return firsts
+
+    def _workers(self) -> Iterator[pa.Table]:
+        for server, first in self._incarnations().items():
+            where = (ds.field("server") == server) & (ds.field("incarnation") >= first)
+            yield workers_of(self._stored["attempts"].read(where, OF_WORKERS))
+
+    def _poison(self) -> Iterator[Updated]:
+        """Bodies are read of the jobs that fail now, or have another body than before."""
+        jobs = pa.concat_tables(_plain(self._failing))
+        table = self._stored["poison_jobs"]
+        marks = table.read(names=MARKS.names).cast(MARKS)
+        marks = marks.filter(pc.is_in(marks["server"], pa.array(list(self._noted.last))))
+        wanted = unmarked(jobs, marks)
+        if wanted:
+            first = {server: int(lsns[0]) - 1 for server, lsns in wanted.items()}
+            is_older = any(lsn < self._known.get(server, -1) for server, lsn in first.items())
+            events = self._newer({**self._noted.last, **first}) if is_older else self._events
+            marks = pa.concat_tables([marks, *self._marks(events, wanted)])
+        rows = marked(jobs, marks).append_column("date", jobs["date"])
+        yield self._commit("poison_jobs", [rows])
+        yield self._commit("poison", [poison_of(table.read())])
+
+    def _marks(self, events: Rows, wanted: Mapping[str, Ints]) -> Iterable[pa.Table]:
+        if "body" not in events.schema.names:
+            return []
+
+        def marks(part: Any) -> pa.Table:
+            read = gathered(events.read(part, ("server", "lsn", "body")))
+            return pa.concat_tables([MARKS.empty_table(), *(_marks(each, wanted) for each in read)])
+
+        return self._engine.each(marks, events.parts)
+
+
+def _day_of(server: str) -> str:
+    """The name under which the first day is noted that the next increment makes again."""
+    return f"{server}/day"
+
+
+def _sql(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _plain(tables: Iterable[pa.Table]) -> list[pa.Table]:
+    """With text that is not in dictionaries, which differ from table to table."""
+    return [_cast(table, pa.schema([
+        field.with_type(pa.string()) if pa.types.is_dictionary(field.type) else field
+        for field in table.schema
+    ])) for table in tables]  # fmt: skip
+
+
+def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    return table if table.schema.equals(schema) else table.cast(schema)
+
+
+def _marks(events: pa.Table, wanted: Mapping[str, Ints]) -> pa.Table:
+    servers = column(events, "server").dictionary_encode()
+    place = servers.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    lsn = numbers(events, "lsn")
+    found = np.zeros(len(lsn), bool)
+    for number, name in enumerate(servers.dictionary.to_pylist()):
+        if name in wanted:
+            found |= (place == number) & np.isin(lsn, wanted[name])
+    events = chosen(events, found & column(events, "body").is_valid().to_numpy(False))
+    bodies = events["body"].to_pylist()
+    return pa.table({
+        "server": column(events, "server").cast(pa.string()), "lsn": events["lsn"],
+        "fingerprint": pa.array([fingerprint(body[: MAX_JSON_BYTES + 1]) for body in bodies],
+                                pa.string()),
+        "sample": pa.array([readable(body) for body in bodies], pa.string()),
+    }, MARKS)  # fmt: skip
+
+
+class Spool:
+    """Rows of tables that wait for their commit, in files of this machine: memory holds a block."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._open: dict[str, tuple[IO[bytes], Any]] = {}
+        self._rows: dict[str, int] = {}
+
+    def add(self, layout: Layout, rows: pa.Table) -> None:
+        for name in layout.schema.names:
+            if name not in rows.column_names:
+                nulls = pa.nulls(rows.num_rows, layout.schema.field(name).type)
+                rows = rows.append_column(name, nulls)
+        if layout.name not in self._open:
+            file = (self._folder / layout.name).open("wb")
+            self._open[layout.name] = file, pa.ipc.new_stream(file, layout.schema)
+        self._open[layout.name][1].write_table(_cast(rows.select(layout.schema.names),
+                                                     layout.schema))  # fmt: skip
+        self._rows[layout.name] = self._rows.get(layout.name, 0) + rows.num_rows
+
+    def take(self, layout: Layout) -> tuple[int, pa.RecordBatchReader]:
+        """Return the number of rows, and the rows."""
+        if layout.name not in self._open:
+            return 0, pa.RecordBatchReader.from_batches(layout.schema, [])
+        file, stream = self._open.pop(layout.name)
+        stream.close()
+        file.close()
+        raw = pa.memory_map(str(self._folder / layout.name))
+        return self._rows[layout.name], pa.ipc.open_stream(raw)
+
+
+def need(events: Rows, names: Iterable[str]) -> Rows:
+    """Return rows that have these columns of the events table, with their types.
+
+    :raise TableError: they lack one.
+    """
+    there = {field.name: field.type for field in events.schema}
+    missing = [name for name in names if name not in there]
+    if missing:
+        raise TableError(
+            "TABLE_COLUMN",
+            f"the events table has no column {', '.join(missing)}; it has {', '.join(there)}; read "
+            "the log again with all columns, or without the option columns",
+        )
+    for name in names:
+        kind = arrow_type(BY_NAME[name].ddl)
+        if there[name] != kind:
+            raise TableError(
+                "TABLE_COLUMN", f"column {name} of the events table is {there[name]}, not {kind}"
+            )
+    return events

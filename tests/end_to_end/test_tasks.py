@@ -1,0 +1,200 @@
+"""Tasks with real processes: the service of the examples, results, processes that are killed."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beanstalk_twisted.tasks import ResultLost, TaskFailed
+from tests.server_process import LIMIT_S, ServerProcess, ours_at_once, wait_until
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+EXAMPLES = ROOT / "examples"
+
+APPLICATION = """
+import asyncio, os, time
+from pathlib import Path
+from beanstalk_twisted.tasks import App, current_attempt
+
+app = App(client={client!r})
+
+class Odd(Exception):
+    def __init__(self, number, why):
+        super().__init__(why)
+
+@app.task(tube="math", result=True, retries=0)
+def halve(number: int) -> float:
+    if number % 2:
+        raise ValueError(f"{{number}} is odd")
+    return number / 2
+
+@app.task(tube="math", result=True, retries=0, process=True, limit=20)
+def apart(what: str) -> int:
+    if what == "crash":
+        os._exit(7)
+    if what == "raise":
+        raise KeyError(what)
+    if what == "odd":
+        raise Odd(3, "it is odd")
+    if what == "unpicklable":
+        return lambda: 0
+    return os.getpid()
+
+@app.task(tube="hang", result=True, retries=0, process=True, limit=5)
+def hang(path: str) -> None:
+    Path(path + ".new").write_text(str(os.getpid()))
+    os.rename(path + ".new", path)
+    while True:
+        time.sleep(1)
+
+@app.task(tube="math", result=True, retries=0, limit=1)
+async def sleep(seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    return f"attempt {{current_attempt().number}}"
+"""
+
+
+def work(server: ServerProcess, name: str, folder: Path, *options: str) -> ServerProcess:
+    command = [sys.executable, "-m", "beanstalk_twisted.work", "-v", *options, name]
+    return ServerProcess(command, folder, environment(server))
+
+
+def environment(server: ServerProcess) -> dict[str, str]:
+    return {"BEANSTALK_SERVER": f"127.0.0.1:{server.port()}", "PYTHONPATH": str(ROOT)}
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    with ServerProcess(ours_at_once("-p", 0), tmp_path) as running:
+        yield running
+
+
+def application(server: ServerProcess, folder: Path, client: str = "sync") -> Any:
+    """Write the application for its worker, and import it here."""
+    path = folder / "application.py"
+    path.write_text(APPLICATION.format(client=client))
+    spec = importlib.util.spec_from_file_location("application", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.app.connect(f"127.0.0.1:{server.port()}")
+    return module
+
+
+def test_the_service_of_the_examples_outlives_the_death_of_its_worker_and_its_server(
+    tmp_path: Path,
+) -> None:
+    def call(*names: str) -> list[str]:
+        done = subprocess.run(
+            [sys.executable, EXAMPLES / "service.py", *names], env={**os.environ, **facts},
+            capture_output=True, text=True, timeout=LIMIT_S,
+        )  # fmt: skip
+        assert done.stderr == ""
+        return done.stdout.split()
+
+    (tmp_path / "binlog").mkdir()
+    options = ["-b", str(tmp_path / "binlog")]
+    with ServerProcess(ours_at_once("-p", 0, *options), tmp_path) as server:
+        facts, port = environment(server), server.port()
+        with work(server, "service:app", EXAMPLES, "-n", "4") as worker:
+            worker.wait_for("report")
+            assert call("ada", "greylisted") == ["True", "True"]
+            worker.wait_for("welcome ada")
+            worker.wait_for("failed: OSError: try again later")
+            worker.wait_for("finished monday")
+            worker.kill()  # While a job waits for its next attempt.
+        assert call("ada", "grace") == ["False", "True"]
+        with work(server, "service:app", EXAMPLES, "-n", "4") as worker:
+            worker.wait_for("welcome greylisted")
+            worker.wait_for("welcome grace")
+            server.kill()
+            with ServerProcess(ours_at_once("-p", port, *options), tmp_path) as server:
+                server.port()
+                assert call("ada", "hopper") == ["False", "True"]
+                worker.wait_for("welcome hopper")
+
+
+def test_results_of_threads_processes_and_coroutines_come_back(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    module = application(server, tmp_path)
+    with work(server, "application:app", tmp_path, "-n", "3"):
+        assert module.halve.delay(8).wait(LIMIT_S) == 4.0
+        result = module.apart.delay("run")
+        assert result.wait(LIMIT_S) not in (0, os.getpid())
+        with pytest.raises(ResultLost):
+            result.wait(LIMIT_S)
+        assert module.sleep.delay(0).wait(LIMIT_S) == "attempt 1"
+        for call, said in (
+            (module.halve.delay(7), "ValueError: 7 is odd"),
+            (module.apart.delay("crash"), "CommandFailed: exit code 7"),
+            (module.apart.delay("raise"), "KeyError: 'raise'"),
+            (module.apart.delay("odd"), "Odd"),
+            (module.apart.delay("unpicklable"), "ProcessFailed: returned <function"),
+            (module.sleep.delay(100), "TookTooLong: not done within 1 s"),
+        ):
+            with pytest.raises(TaskFailed, match=said):
+                call.wait(LIMIT_S)
+    module.app.close()
+
+
+def test_a_process_is_killed_at_its_limit_and_when_its_worker_is(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    module = application(server, tmp_path)
+    with work(server, "application:app", tmp_path) as worker:
+        result = module.hang.delay(str(tmp_path / "first"))
+        with pytest.raises(TaskFailed, match="TookTooLong"):
+            result.wait(LIMIT_S)
+        wait_until(lambda: not is_running(tmp_path / "first"))
+        module.hang.delay(str(tmp_path / "second"))
+        wait_until((tmp_path / "second").exists)
+        worker.kill()
+        wait_until(lambda: not is_running(tmp_path / "second"))
+    module.app.close()
+
+
+def is_running(path: Path) -> bool:
+    try:
+        state = Path(f"/proc/{path.read_text()}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return state.rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--limit", "5"], "--limit is for a function; @app.task(…) says it for a task"),
+        (["--json"], "--json is for a function"), (["--tube", "no tube"], "not the name of a tube"),
+        (["--shell", "true"], "not both"),
+    ],
+)  # fmt: skip
+def test_what_the_tasks_say_themselves_is_no_option(
+    server: ServerProcess, tmp_path: Path, options: list[str], said: str
+) -> None:
+    application(server, tmp_path)
+    with work(server, "application:app", tmp_path, *options) as worker:
+        worker.wait_for(said)
+        assert worker.process.wait(LIMIT_S) == 2
+
+
+def test_a_call_can_be_awaited(server: ServerProcess, tmp_path: Path) -> None:
+    pytest.importorskip("beanstalk_twisted.client.aio")
+    module = application(server, tmp_path, "aio")
+
+    async def main() -> None:
+        results = await asyncio.gather(*(module.halve.delay(number) for number in (2, 4)))
+        assert await asyncio.gather(*(each.wait(LIMIT_S) for each in results)) == [1.0, 2.0]
+        await module.app.close()
+
+    with work(server, "application:app", tmp_path, "-n", "2"):
+        asyncio.run(main())

@@ -1,1 +1,0 @@
-"""The door to the files of logs, local ones and others."""

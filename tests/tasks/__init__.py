@@ -1,0 +1,1 @@
+"""Tasks: their options, their jobs, a worker for them, results."""
