@@ -757,7 +757,7 @@ def test_tubes_fit_the_terminal(server: Server, columns: int) -> None:
         ("stats -t nowhere", "there is no tube nowhere\n"),
         (
             "bury 999999",
-            "beanstalk: bury (job 999999): NOT_FOUND: there is no job 999999",
+            "beanstalk: stats-job (job 999999): NOT_FOUND: there is no job 999999",
         ),
         ("kick 999999", "there is no job 999999, or not in a state for that\n"),
         ("pause nowhere 3", "there is no tube nowhere\n"),

@@ -130,7 +130,7 @@ def test_a_group_is_shown_and_who_waits_for_it(server: Server) -> None:
     assert server.run("list", "grouped").split("\t")[-1] == "-\n"
     result = server.result("stats", "--group", "shown")
     assert result.exit_code == 4
-    assert "the group shown has no job, and none waits for it" in result.stderr
+    assert "NOT_FOUND: the group has no job, and none waits for it" in result.stderr
 
 
 def test_many_jobs_are_listed_each_once(server: Server) -> None:
