@@ -143,7 +143,8 @@ def _tag_fields(name: str, value: str, option: str = "") -> dict[str, Any]:
 
 
 def batch_key_of(said: str) -> dict[str, Any]:
-    """:return: what `put_batch` calls it.
+    """Give what `put_batch` calls it.
+
     :raise click.UsageError: it is no key of a batch.
     """
     fields = _tag_fields("unique", said, "--batch-unique")
