@@ -23,14 +23,16 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from binlog_tools.spark.live.open_jobs import NAMES
-from binlog_tools.spark.storing.opening import open_stored
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from benchmarks.spark.driving import RESTARTS, WARM_S, drive, finish, percentiles, under_load
+from binlog_tools.spark.definitions.columns import arrow_schema
 from binlog_tools.spark.following.streaming import BinlogStreamReader
-from binlog_tools.spark.live.steps import SCHEMAS, LiveState
+from binlog_tools.spark.histories import starts
+from binlog_tools.spark.live.steps import SCHEMAS, LiveServer
 from binlog_tools.spark.reading.options import Streamed
+from binlog_tools.spark.storing.tables import open_stored
+from binlog_tools.spark.tables.layouts import TAKEN
 
 KEYS: Final = {
     "lifetimes": ("server", "job"), "attempts": ("server", "job", "revivals", "attempt"),
@@ -62,8 +64,7 @@ def command(folder: Path, *more: str) -> list[str]:
     return [
         sys.executable, "-m", "binlog_tools.spark", "live", str(history / "log"),
         "--archive", str(history / "archive"), "-o", str(folder / "live"),
-        "--targets", str(folder / "targets.toml"),
-        "--master", "local[2]", *more,
+        *more,
     ]  # fmt: skip
 
 
@@ -78,9 +79,8 @@ def drive_live(folder: Path, seconds: float, how: signal.Signals) -> None:
 
 
 def load(folder: Path, rate: int, restarts: int) -> AbstractContextManager[None]:
-    """A server that works, and targets for its tubes."""
+    """A server that works."""
     folder.mkdir(parents=True)
-    (folder / "targets.toml").write_text('[[target]]\ntube = "*"\nwait_s = 1\n')
     return under_load(folder / "history", rate, 1 << 20, restarts, "--archive-age-s", "5")
 
 
@@ -88,8 +88,8 @@ def events_of(folder: Path) -> pa.Table:
     """The whole log, as the source gives it."""
     history = folder / "history"
     options = {"path": str(history / "log"), "archive": str(history / "archive"),
-               "copies": "keep", "records": "history", "columns": ",".join(NAMES)}  # fmt: skip
-    reader = BinlogStreamReader(Streamed.of(options), NAMES)
+               "copies": "keep", "records": "history", "columns": ",".join(TAKEN)}  # fmt: skip
+    reader = BinlogStreamReader(Streamed.of(options), TAKEN)
     start = reader.initialOffset()
     end = reader.latestOffset(start, ReadAllAvailable())
     parts = reader.partitions(start, end)
@@ -98,12 +98,15 @@ def events_of(folder: Path) -> pa.Table:
 
 def compared(folder: Path, kills: int) -> Outcome:
     """The tables with what one process makes of the whole log at once."""
-    made = LiveState().step(events_of(folder))
+    events = events_of(folder)
+    server = LiveServer(events["server"][0].as_py(), arrow_schema(TAKEN).empty_table(),
+                        starts.SCHEMA.empty_table())  # fmt: skip
+    made = server.step(events)
     rows = expected = wrong = 0
     for name, key in KEYS.items():
         place = folder / "live" / name
-        table = open_stored(str(place)).dataset().to_table() if place.is_dir() else made[name][:0]
-        got = table.select(SCHEMAS[name].names).to_pylist()
+        rows = open_stored(str(place)).read() if place.is_dir() else made[name][:0]
+        got = rows.select(SCHEMAS[name].names).to_pylist()
         want = {_key(row, key): row for row in made[name].to_pylist()}
         found = {_key(row, key): row for row in got}
         rows, expected = rows + len(got), expected + len(want)

@@ -46,7 +46,7 @@ from binlog_tools.spark.events import write_events
 from binlog_tools.spark.frames import read_frame
 from binlog_tools.spark.reading.options import parse_options
 from binlog_tools.spark.source import BinlogReader
-from binlog_tools.spark.storing.opening import open_stored
+from binlog_tools.spark.storing.tables import open_stored
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

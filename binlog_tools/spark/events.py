@@ -254,11 +254,13 @@ def log_rows(asked: Asked, above: Mapping[str, int] | None = None) -> Rows:
 def _later(items: Iterable[Share | Trouble], above: Mapping[str, int]) -> Iterator[Share | Trouble]:
     for item in items:
         last = above.get(item.place.server) if item.place is not None else None
-        if last is None or isinstance(item, Trouble):
+        if (
+            last is None
+            or isinstance(item, Trouble)
+            or item.next_lsn is None
+            or item.next_lsn - 1 > last
+        ):
             yield item
-        elif item.next_lsn is None or item.next_lsn - 1 > last:
-            # One that is gone when it is read would be missing for ever: that is an error.
-            yield item._replace(is_oldest=False)
 
 
 def _read_log(asked: Asked, part: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -5,7 +5,9 @@ Spark pickles these objects and calls them in three places: `BinlogSource.schema
 tasks.  So they hold what was asked for and nothing that is open.
 """
 
-from collections.abc import Iterator
+import logging
+import time
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -32,7 +34,6 @@ from binlog_tools.spark.reading.planning import (
     Share,
     Trouble,
     may_match,
-    oldest_marked,
     shares_of,
     tasks_of,
 )
@@ -40,11 +41,22 @@ from binlog_tools.spark.segments.wanted import EVERY, Place, bounds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.types import StructType
 
     from binlog_tools.spark.following.streaming import BinlogStreamReader
 
 FORMAT = "beanstalk_binlog"
+
+ATTEMPTS = 5
+"""How often a stream is started on a machine that is too busy."""
+
+LOOK_S = 0.2
+"""Between two looks whether a stream has had its first batch, seconds."""
+
+LATE = "Python worker failed to connect back"
+
+_log = logging.getLogger(__name__)
 
 
 class BinlogSource(DataSource):
@@ -95,8 +107,9 @@ class BinlogReader(DataSourceReader):
         asked = self._asked
         # Seals say what conditions need, and where a large segment can be cut.
         found = find(asked.paths, asked.live, 0 if asked.conditions else asked.partition_bytes)
-        tasks = oldest_marked(tasks_of(list(self._items(found)), asked.partition_bytes))
-        return [InputPartition(task) for task in tasks]
+        return [
+            InputPartition(task) for task in tasks_of(self._items(found), asked.partition_bytes)
+        ]
 
     def _items(self, found: Findings) -> Iterator[Share | Trouble]:
         asked, wanted = self._asked, self._asked.conditions
@@ -153,3 +166,17 @@ def register(spark: "SparkSession") -> "SparkSession":
     """
     spark.dataSource.register(BinlogSource)
     return spark
+
+
+def started(start: "Callable[[], StreamingQuery]", attempts: int = ATTEMPTS) -> "StreamingQuery":
+    """Start a stream, and return when it has had its first batch, or has ended.  If a busy machine
+    did not start Python in the 10 s that Spark waits, which no setting changes, start it again.
+    """
+    for attempt in range(1, attempts + 1):
+        query = start()
+        while query.isActive and query.lastProgress is None:
+            time.sleep(LOOK_S)
+        if query.isActive or LATE not in str(query.exception()):
+            break
+        _log.warning("%s: attempt %d of %d", LATE, attempt, attempts)
+    return query

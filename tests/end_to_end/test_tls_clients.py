@@ -25,6 +25,8 @@ from tests.certificates import Certificates
 from tests.server.access.meeting import HASH, OTHER_TOKEN, TOKEN
 from tests.server_process import LIMIT_S, ServerProcess, ours_at_once
 
+WORK = "from beanstalk_twisted.programs import beanstalk_work; beanstalk_work()"
+
 SECRET, WRONG = TOKEN.decode(), OTHER_TOKEN.decode()
 ACCESS = f'[identities.ours]\ntoken = "{HASH}"\nadmin = "*"\n'
 ROWS = 1000
@@ -132,7 +134,7 @@ def test_beanstalk_work(server: Guarded, tmp_path: Path, is_right: bool) -> None
     tube = f"work-{is_right}"
     server.call("-s", server.trusting, "put", "-t", tube, typed=b"done")
     command = [
-        sys.executable, "-m", "beanstalk_twisted.work", "--tube", tube, "-v",
+        sys.executable, "-c", WORK, "--tube", tube, "-v",
         "--shell", f"cat > {tmp_path}/out; kill -TERM $PPID", "-s",
         server.trusting if is_right else server.doubtful,
     ]  # fmt: skip

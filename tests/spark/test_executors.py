@@ -24,7 +24,7 @@ class Blocker:
 sys.meta_path.insert(0, Blocker())
 from pyspark.sql.types import LongType, StructField, StructType
 import binlog_tools.spark.sink
-import binlog_tools.spark.tables.growing
+import binlog_tools.spark.tables.engines
 from binlog_tools.spark.source import BinlogSource
 source = BinlogSource({"path": sys.argv[1]})
 reader = source.reader(schema=StructType([StructField("lsn", LongType())]))

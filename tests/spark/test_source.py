@@ -1,6 +1,4 @@
-"""The source as Spark calls it, but without Spark: options, schemas, conditions, tasks,
-damage.
-"""
+"""The source as Spark calls it, but without Spark: options, schemas, conditions, tasks, damage."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from pyspark.sql.datasource import InputPartition
 
 from binlog_tools.spark.definitions.columns import COLUMNS, UNASKED
 from binlog_tools.spark.definitions.errors import SourceError
-from binlog_tools.spark.source import BinlogSource
+from binlog_tools.spark.source import ATTEMPTS, BinlogSource, started
 from tests.binlog.scribe import NS, T0, Scribe, flipped, put, segment_files
 from tests.sampling import one_in
 from tests.spark.expected import Row
@@ -257,3 +255,36 @@ def test_damage_can_be_counted_in_the_result(tmp_path: Path) -> None:
     rows = read(path, damage="skip")
     (damage,) = [row for row in rows if row["event"] == "damage"]
     assert damage["segment"] == 2 and damage["bytes"] > 0
+
+
+# A busy machine.
+
+
+class Query:
+    """A stream that has ended with an error, if there is one, before its first batch."""
+
+    def __init__(self, error: str) -> None:
+        self.isActive = not error
+        self.lastProgress = None if error else {"batchId": 0}
+        self._error = error
+
+    def exception(self) -> str:
+        return self._error
+
+
+LATE_ERROR = "org.apache.spark.SparkException: Python worker failed to connect back."
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [[""], ["another"], [LATE_ERROR, ""], [*[LATE_ERROR] * (ATTEMPTS - 1), ""],
+     [LATE_ERROR] * ATTEMPTS],
+)  # fmt: skip
+def test_a_stream_that_spark_could_not_start_in_time_is_started_again(
+    errors: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    queries = [Query(error) for error in errors]
+    coming = iter(queries)
+    assert started(lambda: next(coming)) is queries[-1]  # type: ignore[arg-type, return-value, comparison-overlap]
+    assert len(caplog.records) == errors.count(LATE_ERROR)
+    assert list(coming) == []

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow.parquet as pq
 import pyspark
 import pytest
 
@@ -87,11 +86,12 @@ def test_jobs_are_written(spark: SparkSession, client: Connection) -> None:
 
 def test_the_commands_make_a_table(spark: SparkSession, log: Path, tmp_path: Path) -> None:
     from binlog_tools.spark.cli.main import cli
+    from binlog_tools.spark.storing.tables import open_stored
 
     for words in (["events", str(log), "-o", f"{tmp_path}/events"],
-                  ["snapshot", f"{tmp_path}/events", "-o", f"{tmp_path}/alive"]):  # fmt: skip
+                  ["tables", f"{tmp_path}/events", "-o", f"{tmp_path}/tables"]):  # fmt: skip
         cli.main(words, standalone_mode=False)
-    alive = pq.read_table(tmp_path / "alive")["job"].to_pylist()
+    alive = open_stored(f"{tmp_path}/tables/snapshot").read()["job"].to_pylist()
     rows = [row for raw in FILES.values() for row in rows_of(raw, None, "jobs", "keep")]
     newest = {row["job"]: row["state"] for row in rows if row["job"] is not None}
     assert set(alive) == {job for job, state in newest.items() if state != "gone"}

@@ -9,7 +9,6 @@ import json
 import sys
 from pathlib import Path
 
-from click.testing import CliRunner
 from pyspark.sql import functions as F
 
 from binlog_tools.spark.cli.main import cli
@@ -37,10 +36,8 @@ def main(log: str, out: str, address: str) -> None:
         "said": said(f"{log}-nowhere"),
     }
     for words in (["events", log, "-o", f"{out}/events"],
-                  ["lifetimes", f"{out}/events", "-o", f"{out}/lifetimes"]):  # fmt: skip
+                  ["tables", f"{out}/events", "-o", f"{out}/tables"]):  # fmt: skip
         cli.main(words, standalone_mode=False)
-    refused = CliRunner().invoke(cli, ["live", log, "-o", f"{out}/live"])
-    found["live"] = [refused.exit_code, refused.stderr, Path(out, "live").exists()]
     puts = F.expr("event = 'put'")
     body = F.expr("concat('job ', job) as body")
     reading = spark.read.format("beanstalk_binlog").option("columns", "event,job").load(log)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Final
 import click
 
 from beanstalk_twisted.client.addresses import Address
-from beanstalk_twisted.client.errors import ClientError, ErrorReply, Unauthorized
+from beanstalk_twisted.client.errors import ClientError, ErrorReply, NotAnnounced, Unauthorized
 from beanstalk_twisted.programs import INTERRUPTS
 from beanstalk_twisted.version import VERSION
 from beanstalk_twisted.wire import rights
@@ -20,11 +20,12 @@ from binlog_tools.queue.cli.exits import MISSING, NO_SERVER, PROGRAM, REFUSED, W
 from binlog_tools.queue.moving import Broken
 
 COMMANDS: Final[Mapping[str, str]] = {
-    "put": "put", "reserve": "reserve", "list": "tubes", "peek": "jobs", "delete": "delete",
+    "put": "put", "reserve": "reserve", "list": "lines", "peek": "jobs", "delete": "delete",
     "bury": "jobs", "kick": "jobs", "cancel": "jobs", "move": "jobs", "edit": "jobs",
     "wait": "reserve", "flush": "delete", "forget-key": "delete", "tubes": "tubes",
-    "stats": "tubes", "pause": "tubes", "policy": "tubes", "dead": "delete", "top": "top",
-    "connections": "tubes", "drain": "draining", "undrain": "draining", "promote": "draining",
+    "stats": "tubes", "export": "lines", "import": "lines", "pause": "tubes",
+    "policy": "tubes", "dead": "delete", "top": "top", "connections": "tubes",
+    "drain": "draining", "undrain": "draining", "promote": "draining",
     "health": "draining", "doctor": "binlog_tools.doctor.command",
     "token": "binlog_tools.access", "access": "binlog_tools.access",
 }  # fmt: skip
@@ -34,7 +35,12 @@ there it is the function so named.
 
 HERE: Final = "binlog_tools.queue.cli"
 
-PYTHON_NAMES: Final[Mapping[str, str]] = {"list": "list_jobs", "forget-key": "forget_key"}
+PYTHON_NAMES: Final[Mapping[str, str]] = {
+    "list": "list_jobs",
+    "forget-key": "forget_key",
+    "export": "export_jobs",
+    "import": "import_jobs",
+}
 """Functions that cannot be named like their subcommands."""
 
 
@@ -68,6 +74,8 @@ class Commands(LateGroup):
         except Missing as problem:
             what, _, instead = str(problem).partition("; ")
             fail(MISSING, what, hint=instead)
+        except NotAnnounced as problem:
+            fail(MISSING, str(problem))
         except (ClientError, OSError) as problem:
             code = NO_SERVER if isinstance(problem, ClientError) else None
             fail(REFUSED, why(problem), place_of(problem), code=code)

@@ -152,10 +152,7 @@ class Log:
         return lsn
 
     def _frames(self, segment: Segment, lsn: int) -> "Iterator[Run | Hole]":
-        """From the frame with this LSN on.
-
-        :raise FileNotFoundError: it is gone since it was listed; look again.
-        """
+        """From the frame with this LSN on."""
         from binlog_tools.spark.segments.framing import Run, runs
 
         first_lsn, start = self._bookmarks.before(segment, lsn)

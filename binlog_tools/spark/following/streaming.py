@@ -108,10 +108,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Looking.
 
     def _looking(self, what: Callable[[Logs], T], at: Positions | None = None) -> T:
-        """Do something with the logs as they are now; again if one of their files goes meanwhile.
-
-        :param at: where the stream is: the logs have to be those in which that was.
-        """
+        """Do something with the logs as they are now; again if a file of theirs goes meanwhile."""
         for look in range(1, LOOKS + 1):
             self._is_last_look = look == LOOKS
             try:

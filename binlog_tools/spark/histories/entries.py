@@ -135,7 +135,7 @@ class _Keys(NamedTuple):
 
 
 def entries_of(stays: Stays) -> pa.Table:
-    """:return: with `SCHEMA`, each key once; of the waits of a tube that last, the earliest only."""
+    """Return counters with `SCHEMA`, each key once; of waits that last, the earliest of a tube."""
     events = stays.images.events
     server, servers = _coded(column(events, "server"))
     tube, tubes = _coded(column(events, "tube"))

@@ -1,4 +1,4 @@
-"""One row a worker, a connection that reserved jobs: how long it was busy, and how its runs ended."""
+"""One row a worker, a connection that reserved jobs: how long it was busy, how its runs ended."""
 
 from typing import Any, Final
 

@@ -56,7 +56,7 @@ class LiveTables:
 
         :raise TableError: the place cannot be written, or has something else.
         """
-        names = (*SCHEMAS, "starts", OPEN)
+        names = (*SCHEMAS, OPEN)
         self._tables = {
             name: open_stored(within(place, name), LAYOUTS[name]._replace(name=f"live {name}"))
             for name in names
@@ -65,16 +65,13 @@ class LiveTables:
         self.step_s = 0.0
         self._commits = dict.fromkeys(names, 0)
         self._records = 0
-        known = self._tables["starts"].read()
-        names = pc.unique(known["server"]).to_pylist()
-        reached = self._tables[OPEN].progress([*names, *map(_minute_of, names)])
-        events = self._tables[OPEN].read().replace_schema_metadata(None)
+        known = self._tables[OPEN].read().replace_schema_metadata(None).cast(_EVENTS)
+        servers = pc.unique(known["server"]).to_pylist()
+        reached = self._tables[OPEN].progress([*servers, *map(_minute_of, servers)])
         self.servers = {
-            name: LiveServer(
-                name, _of(events, name).cast(_EVENTS), _of(known, name).cast(starts.SCHEMA),
-                reached[name], reached.get(_minute_of(name)),
-            )
-            for name in names if name in reached
+            name: LiveServer(name, *_divided(_of(known, name)), reached[name],
+                             reached.get(_minute_of(name)))
+            for name in servers
         }  # fmt: skip
 
     def take(self, events: pa.Table) -> None:
@@ -137,20 +134,38 @@ class LiveTables:
             table.optimize()
 
     def store_open(self) -> None:
-        """Store the records of open jobs: a start then goes on from here."""
+        """Store the records of open jobs, and starts: the next process goes on from here."""
         self._records = 0
         live = self.servers.values()
-        known = pa.concat_tables([starts.SCHEMA.empty_table(), *(each.starts for each in live)])
-        self._write("starts", known, "", {})
+        parts = [part for each in live for part in (each.events, _of_starts(each.starts))]
         reached = {name: each.newest_lsn for name, each in self.servers.items()}
         closed = {_minute_of(name): each.closed for name, each in self.servers.items()
                   if each.closed is not None}  # fmt: skip
-        events = [each.events for each in live]
-        self._write(OPEN, pa.concat_tables([_EVENTS.empty_table(), *events]), "",
-                    {**reached, **closed})  # fmt: skip
+        rows = pa.concat_tables([_EVENTS.empty_table(), *parts])
+        self._write(OPEN, rows, "", {**reached, **closed})
 
 
 _EVENTS: Final = arrow_schema(TAKEN)
+
+
+def _of_starts(known: pa.Table) -> pa.Table:
+    """The first and the newest record of each incarnation: of these `starts_table` makes the same
+    again.
+    """
+    rows = [
+        {"server": row["server"], "incarnation": row["incarnation"], "event": event,
+         "logged_ns": row[name]}
+        for row in known.to_pylist()
+        for name, event in (("first_ns", "start"), ("newest_ns", "start"),
+                            ("stopped_ns", "clean-stop")) if row[name] is not None
+    ]  # fmt: skip
+    return pa.Table.from_pylist(rows, _EVENTS)
+
+
+def _divided(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """The records of jobs, and the starts."""
+    is_job = rows["job"].is_valid()
+    return rows.filter(is_job), starts.starts_table(rows.filter(pc.invert(is_job)))
 
 
 def _minute_of(server: str) -> str:

@@ -299,8 +299,6 @@ def _refuse_large(path: str, header: SegmentHeader) -> None:
 def _one_of_each(found: Iterable[Candidate], seen: Seen | None) -> dict[Key, Candidate]:
     """Of files that are the same segment, the archived one, with the others as its copies; in
     order.  Where their ends differ, one that is not damaged.
-
-    :raise SourceError: they are not the same.
     """
     chosen: dict[Key, Candidate] = {}
     for each in found:

@@ -121,9 +121,7 @@ def increment(
         if isinstance(item, Share):
             if before is not None:
                 yield from _hole(item, before, tolerant)
-            # A segment that is gone when it is read would be missing for ever: that is an error.
-            lsns = Span(above + 1, EVERY.high) if above >= 0 else EVERY
-            item = item._replace(is_oldest=False, lsns=lsns)
+            item = item._replace(lsns=Span(above + 1, EVERY.high) if above >= 0 else EVERY)
         if last is None and seq & SEQ_BITS < _newest(store, known):
             # Nothing says where it ends, but a later one was taken.
             last = above

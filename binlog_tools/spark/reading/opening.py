@@ -1,8 +1,6 @@
 """What a task reads, where it runs: of several copies of a segment one that is not damaged.
 
-A server trims the oldest segments of its log.  A task opens all its local files before it gives a
-row, and so holds what it reads.  If the oldest of what a query reads of a log are gone by then,
-and no other task reads of them, it goes on without: as a query that was planned a moment later.
+A server deletes the oldest segments of its log, so a task opens its local files before it reads.
 """
 
 import contextlib
@@ -14,13 +12,10 @@ from beanstalk_twisted.binlog.segments.format import (
     REHOMED,
     SEGMENT_HEADER_BYTES,
     HeaderProblem,
-    SegmentHeader,
     decode_segment_header,
-    parse_segment_name,
 )
 from beanstalk_twisted.binlog.segments.seals import read_seal
 from beanstalk_twisted.object_storage.store import BadUrl, is_url
-from binlog_tools.spark.definitions.addresses import split, within
 from binlog_tools.spark.definitions.errors import SourceError, bad_url, damaged, unreadable
 from binlog_tools.spark.files import BadRange, LocalFile, LogFile, open_file
 from binlog_tools.spark.reading.planning import Share, Task, Trouble
@@ -61,9 +56,6 @@ class Held:
             return LocalFile(path, os.dup(self._fds[path]))
         return open_file(path)
 
-    def __contains__(self, path: str) -> bool:
-        return path in self._fds
-
     def __enter__(self) -> "Held":
         return self
 
@@ -71,51 +63,6 @@ class Held:
         for fd in self._fds.values():
             os.close(fd)
         self._fds.clear()
-
-
-def standing(task: Task, held: Held) -> Iterator[Share | Trouble]:
-    """What is left of a task without the segments that were trimmed before it began."""
-    kept: set[bytes] = set()
-    for item in task:
-        if isinstance(item, Share):
-            store = item.place.header.store_uuid
-            if store not in kept and _is_trimmed(item, held):
-                continue
-            kept.add(store)
-        yield item
-
-
-def _is_trimmed(share: Share, held: Held) -> bool:
-    """Whether a segment is gone since its log now begins after it."""
-    path = share.place.path
-    is_there = path in held or not share.is_oldest or is_url(path)
-    if is_there or any(map(_exists, (*share.copies, *share.elsewhere))):
-        return False
-    first = _first_header(split(path)[0])
-    header = share.place.header
-    return first is not None and first.store_uuid == header.store_uuid and first.seq > header.seq
-
-
-def _exists(address: str) -> bool:
-    try:
-        open_file(address).close()
-    except FileNotFoundError:
-        return False
-    except OSError:
-        # Whoever reads it will say why it cannot be.
-        return True
-    return True
-
-
-def _first_header(folder: str) -> SegmentHeader | None:
-    """Of the oldest segment in a server's directory; None if it cannot be read."""
-    try:
-        first = min(name for name in os.listdir(folder) if parse_segment_name(name) is not None)
-        with open_file(within(folder, first)) as file:
-            header = decode_segment_header(file.read(0, SEGMENT_HEADER_BYTES))
-    except (FileNotFoundError, ValueError):
-        return None
-    return header if isinstance(header, SegmentHeader) else None
 
 
 class Opened(NamedTuple):
@@ -134,11 +81,7 @@ class Opened(NamedTuple):
 def _open_share(
     share: Share, may_be_shorter: bool = False, open_one: Callable[[str], LogFile] = open_file
 ) -> Opened:
-    """Map or fetch what a share needs of the file, which has to be the one that was planned with.
-
-    :param may_be_shorter: it is a copy, which may have been made while the segment grew.
-    :raise SourceError: it is gone, another one, or shorter.
-    """
+    """Map or fetch what a share needs of the file, which has to be that of the plan."""
     place = share.place
     for path in (place.path, *share.elsewhere):
         try:
@@ -200,7 +143,7 @@ def _trimmed(place: Place) -> SourceError:
 def task_batches(task: Task, wanted: Wanted) -> Iterator[Any]:
     """:raise SourceError: something of the task cannot be read."""
     with Held(task) as held:
-        for item in standing(task, held):
+        for item in task:
             try:
                 yield from _batches_of(item, wanted, held)
             except OSError as problem:

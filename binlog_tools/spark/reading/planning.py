@@ -3,13 +3,11 @@ become one task, a large one becomes many.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import pairwise, zip_longest
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.records.jobs import KEY
-from beanstalk_twisted.binlog.segments.format import parse_segment_name
 from binlog_tools.console.wording import text_of
-from binlog_tools.spark.definitions.addresses import name_of
 from binlog_tools.spark.definitions.packing import packed
 from binlog_tools.spark.reading.measuring import Segment
 from binlog_tools.spark.segments.wanted import (
@@ -36,7 +34,6 @@ class Share(NamedTuple):
     :ivar size: how much of the file may be mapped.
     :ivar copies: other files that have the same.
     :ivar elsewhere: where the file may be by then: a server moves segments on.
-    :ivar is_oldest: no other task reads of this segment, nor of earlier ones of its log.
     :ivar tubes: names that were said before; None: they are searched for, unless a seal says them.
     :ivar next_lsn: the LSN after the segment, None if nothing says that.
     :ivar lsns: the only records that are wanted, and the only damage.
@@ -48,7 +45,6 @@ class Share(NamedTuple):
     copies: tuple[str, ...] = ()
     elsewhere: tuple[str, ...] = ()
     tubes: Mapping[int, bytes] | None = None
-    is_oldest: bool = False
     next_lsn: int | None = None
     lsns: Span = EVERY
 
@@ -117,29 +113,6 @@ def tasks_of(items: Iterable[Share | Trouble], task_bytes: int = TASK_BYTES) -> 
 
 def _size_of(item: Share | Trouble) -> int:
     return item.stretch.end - item.stretch.start if isinstance(item, Share) else 0
-
-
-def oldest_marked(tasks: Iterable[Task]) -> Iterator[Task]:
-    """Mark ``is_oldest`` in the first task of each log the segments that only this task reads."""
-    every = list(tasks)
-    begun: set[bytes] = set()
-    for task, following in zip_longest(every, every[1:], fillvalue=()):
-        continued = {_key(item) for item in following if isinstance(item, Share)}
-        stores = {item.place.header.store_uuid for item in task if isinstance(item, Share)}
-        yield tuple(
-            item._replace(is_oldest=True)
-            if isinstance(item, Share)
-            and item.place.header.store_uuid not in begun
-            and _key(item) not in continued
-            and parse_segment_name(name_of(item.place.path)) is not None
-            else item
-            for item in task
-        )
-        begun |= stores
-
-
-def _key(share: Share) -> tuple[bytes, int]:
-    return share.place.header.store_uuid, share.place.header.seq
 
 
 def may_match(segment: Segment, conditions: Iterable[Condition], records: Records) -> bool:

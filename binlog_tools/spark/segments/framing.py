@@ -146,9 +146,7 @@ def _columns(words: Words, found: Ints) -> Run:
 
 
 def _chain(run: Run) -> Ints:
-    """Which of the places follow each other, from the first one on: a body may hold the magic
-    too.
-    """
+    """The places that follow each other, from the first one on: a body may hold the magic too."""
     ends = run.offset + run.length
     if (ends[:-1] == run.offset[1:]).all():
         return np.arange(len(ends))

@@ -189,9 +189,7 @@ class TagColumns:
         return Extension(*(column[good] for column in found))
 
     def _take_apart(self, data: Extension) -> None:
-        """Find the extensions of all rows, the first ones of each, then the second ones, and so
-        on.
-        """
+        """Find the extensions of all rows: the first ones of each, then the second ones, …"""
         data = self._only(data, data.lengths >= 2, _EXTENSIONS)
         at = data.starts + 2
         ends = at + self._number(data.starts, 2)

@@ -109,8 +109,8 @@ class StoredTable:
 
     def __init__(self, location: Location, layout: Layout | None = None) -> None:
         """:raise TableError: see `open_stored`."""
-        if "%" in str(location):
-            what = "deltalake cannot use a path with a % in it; name another"
+        if wrong := sorted(set("%[]\\") & set(str(location))):
+            what = f"deltalake cannot use a path with a {wrong[0]} in it; name another"
             raise TableError("TABLE_OPTION", f"{location}: {what}")
         self.location = location
         self._layout = layout
@@ -208,7 +208,7 @@ class StoredTable:
         return self.dataset().to_table(filter=where, columns=list(names) or None)
 
     def write(
-        self, rows: "pa.Table | pa.RecordBatchReader", replaced: str | None = None,
+        self, rows: pa.Table, replaced: str | None = None,
         progress: Mapping[str, int] | None = None,
     ) -> int:  # fmt: skip
         """Make the next version durably, in one step; this object goes on at it.
@@ -228,8 +228,8 @@ class StoredTable:
         except CommitFailedError:
             known, fresh = self.progress(noted), self._opened()
             self._table = fresh
-            # Only a change of files, by `optimize`, leaves the progress as it was.
-            if not isinstance(rows, pa.Table) or not noted or self.progress(noted) != known:
+            # Others have merged files, or changed other servers.
+            if not noted or self.progress(noted) != known:
                 raise _busy(self.location) from None
             return self.write(rows, replaced, progress)
         except (OSError, DeltaError) as problem:
@@ -241,20 +241,18 @@ class StoredTable:
         self._sync(self._table.version())
         return self._table.version()
 
-    def _put(
-        self, rows: "pa.Table | pa.RecordBatchReader", replaced: str | None,
-        progress: Mapping[str, int],
-    ) -> None:  # fmt: skip
+    def _put(self, rows: pa.Table, replaced: str | None, progress: Mapping[str, int]) -> None:
         from deltalake import CommitProperties, Transaction, WriterProperties, write_deltalake
 
         layout, is_new = self._layout, self._table is None
         assert layout is not None
         noted = [Transaction(name, number) for name, number in progress.items()]
+        # Which keywords belong together is checked by deltalake.
+        mode: Any = "error" if is_new else "append" if replaced is None else "overwrite"
+        given: Any = {"predicate": replaced} if replaced and not is_new else {}
         write_deltalake(
-            self._table or self.location.delta_url, rows, name=layout.name,
+            self._table or self.location.delta_url, rows, name=layout.name, mode=mode, **given,
             partition_by=list(layout.partition_by) or None, target_file_size=FILE_BYTES,
-            mode="error" if is_new else "append" if replaced is None else "overwrite",
-            predicate=None if is_new or not replaced else replaced,
             schema_mode=None if is_new else "merge",
             storage_options=self.location.storage_options(),
             commit_properties=CommitProperties(max_commit_retries=0, app_transactions=noted),

@@ -121,7 +121,7 @@ class Spark:
         if not noted.last:
             return
         plan, known = planned(noted)
-        parts = [(events, part, above, noted.last) for part in events.parts]
+        parts: list[Any] = [(events, part, above, noted.last) for part in events.parts]
         parts += [(known, part, {}, None) for part in known.parts]
         made = each_in_task(self._started(), parts, _blocks, BLOCK_DDL)
 

@@ -36,6 +36,7 @@ from binlog_tools.spark.histories.tables import of_days
 from binlog_tools.spark.histories.windows import Ints
 from binlog_tools.spark.histories.workers import COLUMNS as OF_WORKERS
 from binlog_tools.spark.histories.workers import workers_of
+from binlog_tools.spark.storing.locations import Location
 from binlog_tools.spark.storing.tables import Layout, StoredTable, open_stored
 from binlog_tools.spark.tables.blocks import gathered
 from binlog_tools.spark.tables.engines import InProcess, Noted, Progress, Spark
@@ -45,6 +46,9 @@ from binlog_tools.spark.tasks import Rows
 
 ENTRY_ROWS: Final = 2_000_000
 """Minute counters that are held before they are added up: some 100 MB."""
+
+COMMIT_ROWS: Final = 500_000
+"""Rows of a commit: `deltalake` holds them in memory, some 200 MB; a longer table takes several."""
 
 Newer = Callable[[Progress], Rows]
 """The events after these LSNs, of all servers; there may be earlier ones among them."""
@@ -70,6 +74,7 @@ def update(
     :param until_ns: later events are not taken.
     :raise TableError: see `open_stored`; a column of the events is missing.
     """
+    Location.of(output).refuse_hopeless()
     stored = {name: open_stored(place_of(output, name), layout) for name, layout in LAYOUTS.items()}
     taken = newer if until_ns is None else lambda known: _until(newer(known), until_ns)
     return _steps(stored, taken, engine)
@@ -152,15 +157,21 @@ class _Run:
         layout = LAYOUTS[name]
         for rows in tables:
             self._spool.add(layout, rows)
-        count, reader = self._spool.take(layout)
         progress = dict(self._noted.last)
         if name == OPEN:
             next_days = self._plan.next_days()
             progress |= {_day_of(server): next_days[server] for server in self._noted.last}
-        self._stored[name].write(reader, self._replaced(layout), progress)
-        return Updated(name, count)
+        count, replaced = 0, self._replaced(layout)
+        parts = self._spool.take(layout)
+        rows = next(parts)
+        for more in parts:
+            # Without progress: a run that is killed here is repeated.
+            self._stored[name].write(rows, replaced)
+            count, rows, replaced = count + rows.num_rows, more, None
+        self._stored[name].write(rows, replaced, progress)
+        return Updated(name, count + rows.num_rows)
 
-    def _replaced(self, layout: Layout) -> str:
+    def _replaced(self, layout: Layout) -> str | None:
         """The partitions of a table that this increment has made again."""
         if not layout.partition_by:
             return ""
@@ -270,7 +281,6 @@ class Spool:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._open: dict[str, tuple[IO[bytes], Any]] = {}
-        self._rows: dict[str, int] = {}
 
     def add(self, layout: Layout, rows: pa.Table) -> None:
         for name in layout.schema.names:
@@ -279,20 +289,28 @@ class Spool:
                 rows = rows.append_column(name, nulls)
         if layout.name not in self._open:
             file = (self._folder / layout.name).open("wb")
-            self._open[layout.name] = file, pa.ipc.new_stream(file, layout.schema)
+            options = pa.ipc.IpcWriteOptions(compression="lz4")
+            stream = pa.ipc.new_stream(file, layout.schema, options=options)
+            self._open[layout.name] = file, stream
         self._open[layout.name][1].write_table(_cast(rows.select(layout.schema.names),
                                                      layout.schema))  # fmt: skip
-        self._rows[layout.name] = self._rows.get(layout.name, 0) + rows.num_rows
 
-    def take(self, layout: Layout) -> tuple[int, pa.RecordBatchReader]:
-        """Return the number of rows, and the rows."""
+    def take(self, layout: Layout) -> Iterator[pa.Table]:
+        """Yield the rows in tables of `COMMIT_ROWS`, or a little more; at least one."""
         if layout.name not in self._open:
-            return 0, pa.RecordBatchReader.from_batches(layout.schema, [])
+            yield layout.schema.empty_table()
+            return
         file, stream = self._open.pop(layout.name)
         stream.close()
         file.close()
-        raw = pa.memory_map(str(self._folder / layout.name))
-        return self._rows[layout.name], pa.ipc.open_stream(raw)
+        held: list[pa.RecordBatch] = []
+        with pa.OSFile(str(self._folder / layout.name)) as raw:
+            for batch in pa.ipc.open_stream(raw):
+                if sum(each.num_rows for each in held) >= COMMIT_ROWS:
+                    yield pa.Table.from_batches(held)
+                    held = []
+                held.append(batch)
+        yield pa.Table.from_batches(held, layout.schema)
 
 
 def need(events: Rows, names: Iterable[str]) -> Rows:

@@ -23,7 +23,7 @@ what sockets buffer, so it does not matter who reads first."""
 MAX_WRITE_BYTES: Final = 120
 """Of the name of a write, with which its keys begin: they have 192 at most."""
 
-WINDOW_BYTES: Final = 1 << 18
+WINDOW_BYTES: Final = 1 << 20
 """Bytes on their way at once, but for one larger job."""
 
 RETRY_S: Final = 60.0

@@ -404,10 +404,7 @@ def _introduced(line: Connection, history: str) -> tuple[int, list[str]]:
 def _refuse_unless_known(
     line: Connection, words: Sequence[str], tags: Mapping[str, bytes], history: str
 ) -> None:
-    """A server that does not know a tag would take the body for commands.
-
-    :param tags: columns of tags, and their words.
-    """
+    """A server that does not know a tag would take the body for commands."""
     for column, word in tags.items():
         if f"put {word.decode()}" not in words:
             raise SinkError(

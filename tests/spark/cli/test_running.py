@@ -12,11 +12,9 @@ import pytest
 from click.testing import CliRunner, Result
 from deltalake import write_deltalake
 
-from beanstalk_twisted.object_storage.store import open_files
 from binlog_tools.spark.cli.main import cli
 from binlog_tools.spark.cli.running import line, quiet, running_tasks
 from binlog_tools.spark.definitions.errors import CODES
-from binlog_tools.spark.storing.locations import UNFINISHED, ArrowFiles
 from tests.binlog.scribe import segment_files
 from tests.object_storage.conftest import s3 as s3
 from tests.object_storage.s3_server import S3Server
@@ -49,36 +47,34 @@ def test_a_dry_run_tells_what_logs_hold_and_starts_nothing(tmp_path: Path) -> No
 
 def test_a_dry_run_tells_what_an_events_table_holds(tmp_path: Path) -> None:
     write_deltalake(tmp_path / "events", pa.table({"lsn": [1, 2, 3]}))
-    done = run("lifetimes", tmp_path / "events", "-o", tmp_path, "--dry-run")
+    done = run("tables", tmp_path / "events", "-o", tmp_path, "--dry-run")
     assert done.output.startswith("would read: 3 rows in 1 file, ")
-    assert done.output.endswith("which is there already: give --mode overwrite or append\n")
+    assert done.output.endswith("which is brought up to date\n")
 
 
 def test_a_dry_run_ends_as_the_command_would(tmp_path: Path) -> None:
-    done = run("lifetimes", tmp_path / "nowhere", "-o", tmp_path / "out", "--dry-run")
+    done = run("tables", tmp_path / "nowhere", "-o", tmp_path / "out", "--dry-run")
     assert done.exit_code == CODES["BINLOG_NOT_FOUND"]
     assert done.stderr.startswith("[BINLOG_NOT_FOUND] ") and done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", ["events", "tables", "lifetimes"])
+@pytest.mark.parametrize("command", ["events", "tables"])
 def test_inputs_are_looked_for_before_spark_is_started(tmp_path: Path, command: str) -> None:
-    done = run(command, tmp_path / "nothere", "-o", tmp_path / "out", "--master", "no such master")
+    done = run(command, tmp_path / "nothere", "-o", tmp_path / "out")
     assert done.exit_code == CODES["BINLOG_NOT_FOUND"]
     assert done.stderr.startswith(f"[BINLOG_NOT_FOUND] {tmp_path}") and done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", ["events", "tables", "lifetimes"])
+@pytest.mark.parametrize("command", ["events", "tables"])
 def test_what_is_no_log_is_refused_before_spark_is_started(tmp_path: Path, command: str) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "rows.csv").write_text("a,b\n")
-    done = run(command, tmp_path / "other", "-o", tmp_path / "out", "--master", "no such master")
+    done = run(command, tmp_path / "other", "-o", tmp_path / "out")
     assert done.exit_code == CODES["BINLOG_NO_LOG"]
     assert done.stderr.startswith("[BINLOG_NO_LOG] ") and done.stderr.count("\n") == 1
 
 
-def test_a_dry_run_says_that_only_what_is_new_is_read_and_what_a_killed_run_has_left(
-    tmp_path: Path,
-) -> None:
+def test_a_dry_run_says_that_only_what_is_new_is_read(tmp_path: Path) -> None:
     log, tables = archived(tmp_path / "log", FILES), tmp_path / "tables"
     tables.mkdir()
     assert run("tables", log, "-o", tables, "--dry-run").stdout.endswith(", which is new\n")
@@ -86,12 +82,9 @@ def test_a_dry_run_says_that_only_what_is_new_is_read_and_what_a_killed_run_has_
     read, written = run("tables", log, "-o", tables, "--dry-run").stdout.splitlines()
     assert read.endswith(" records, as far as it is new")
     assert written == f"would write: {tables}, which is brought up to date"
-    (tables / UNFINISHED).touch()
-    _, written = run("tables", log, "-o", tables, "--dry-run").stdout.splitlines()
-    assert written.endswith("; the run before has not come to its end, and is done again")
 
 
-@pytest.mark.parametrize("command", ["events", "lifetimes"])
+@pytest.mark.parametrize("command", ["events", "tables"])
 def test_a_file_is_no_output(tmp_path: Path, command: str) -> None:
     log = archived(tmp_path / "log", FILES)
     (tmp_path / "file").touch()
@@ -100,16 +93,13 @@ def test_a_file_is_no_output(tmp_path: Path, command: str) -> None:
     assert "it is a file" in done.stderr and done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", ["events", "tables", "lifetimes"])
-@pytest.mark.parametrize("words", [["--format", "parquet"], []])
-def test_plain_parquet_is_refused_with_what_to_do(
-    tmp_path: Path, command: str, words: list[str]
-) -> None:
+@pytest.mark.parametrize("command", ["events", "tables"])
+def test_plain_parquet_is_refused_with_what_to_do(tmp_path: Path, command: str) -> None:
     log, plain = archived(tmp_path / "log", FILES), tmp_path / "plain"
     for place in (plain, plain / "lifetimes"):
         place.mkdir()
         (place / "_SUCCESS").touch()
-    done = run(command, log, "-o", plain, *words)
+    done = run(command, log, "-o", plain)
     assert done.exit_code == CODES["TABLE_FORMAT"]
     assert done.stderr.startswith("[TABLE_FORMAT] ") and done.stderr.count("\n") == 1
     assert done.stderr.endswith("again in a new directory\n")
@@ -155,10 +145,6 @@ def test_a_dry_run_looks_at_object_storage(
     url = s3.url(f"tables-{os.urandom(4).hex()}")
     done = run("tables", "log", "-o", url, "--dry-run")
     assert done.output.endswith(", which is new\n")
-    ArrowFiles(*open_files(url)).create(UNFINISHED).close()
-    done = run("tables", "log", "-o", url, "--dry-run")
-    assert done.output.endswith(", which is brought up to date; the run before has not come to its "
-                                "end, and is done again\n")  # fmt: skip
 
 
 def test_optimize_takes_a_folder_of_tables(tmp_path: Path) -> None:
@@ -181,7 +167,7 @@ def test_a_connect_server_that_does_not_listen_is_told_at_once(tmp_path: Path) -
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     master = f"sc://127.0.0.1:{port}/;token=secret"
-    done = run("lifetimes", log, "-o", tmp_path / "out", "--master", master)
+    done = run("tables", log, "-o", tmp_path / "out", "--master", master)
     assert done.exit_code == CODES["SPARK_NO_SERVER"]
     assert done.stderr.startswith(f"[SPARK_NO_SERVER] 127.0.0.1:{port}: ")
     assert done.stderr.count("\n") == 1 and "secret" not in done.stderr

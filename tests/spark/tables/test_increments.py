@@ -13,7 +13,7 @@ import pytest
 
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.histories.failing import FAILURES
-from binlog_tools.spark.storing.tables import LOG, open_stored
+from binlog_tools.spark.storing.tables import LOG, StoredTable, open_stored
 from binlog_tools.spark.tables.engines import InProcess
 from binlog_tools.spark.tables.increments import update
 from binlog_tools.spark.tables.layouts import LAYOUTS
@@ -121,3 +121,29 @@ def test_of_two_runs_at_the_same_time_one_says_that_it_lost(tmp_path: Path) -> N
     assert len(list(first)) == len(LAYOUTS) - 1
     for name in LAYOUTS:
         assert len(list((tmp_path / name / LOG).glob("*.json"))) == 1, name
+
+
+@pytest.mark.parametrize("committed", [0, 1])
+def test_a_long_table_takes_several_commits_and_may_be_killed_between_them(
+    tmp_path: Path, committed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("binlog_tools.spark.tables.increments.COMMIT_ROWS", 1)
+    servers = {name: stretched(rows, 3) for name, rows in servers_of((3, 9, 12)).items()}
+    rows = sorted((row for part in servers.values() for row in part),
+                  key=lambda row: (row["logged_ns"], row["server"], row["lsn"]))  # fmt: skip
+    run(tmp_path, queue_model.table(rows[: len(rows) // 2]))
+    write, left = StoredTable.write, [committed + 1]
+
+    def killed(self: StoredTable, *words: Any) -> int:
+        left[0] -= 1
+        if left[0] == 0 and committed:
+            raise KeyboardInterrupt
+        return write(self, *words)
+
+    monkeypatch.setattr(StoredTable, "write", killed)
+    if committed:
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path, queue_model.table(rows))
+    run(tmp_path, queue_model.table(rows))
+    assert_tables(tmp_path, servers)
+    assert len(list((tmp_path / "lifetimes" / LOG).glob("*.json"))) > 3

@@ -131,9 +131,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     with other.run() as server:
         server.terminate()
     events = folder / "events"
-    words = ["events", str(killed.log), str(other.log), "-o", str(events)]
     made = Made(killed, other, asked_ns, reasons, events, folder / "tables")
-    for words in (words, ["tables", str(events), "-o", str(made.tables), "--local"]):
+    for words in (["events", str(killed.log), str(other.log), "-o", str(events)],
+                  ["tables", str(events), "-o", str(made.tables), "--local"]):  # fmt: skip
         done = CliRunner().invoke(cli, words)
         assert done.exit_code == 0, done.output
     return made

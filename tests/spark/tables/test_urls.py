@@ -38,12 +38,13 @@ def run(*words: str | Path) -> Result:
     return CliRunner().invoke(cli, [str(word) for word in words])
 
 
+@pytest.mark.parametrize("how", [["--local"], []])
 @pytest.mark.parametrize("name", ["s3", "gs"])
 def test_logs_become_events_tables_and_a_report_in_object_storage(
-    name: str, spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path
+    name: str, how: list[str], spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     from binlog_tools.spark.report import command as report
-    from binlog_tools.spark.storing.opening import open_stored
+    from binlog_tools.spark.storing.tables import open_stored
     from binlog_tools.spark.tables.layouts import LAYOUTS
 
     store_at: S3Server | Emulator = request.getfixturevalue(name)
@@ -52,13 +53,12 @@ def test_logs_become_events_tables_and_a_report_in_object_storage(
     store = open_store(log)
     for file, raw in as_archived(FILES).items():
         store.write(f"{raw[64:80].hex()}/{file}", [raw])
-    for words in (["events", log, "-o", events, "--body"], ["tables", events, "-o", tables]):
+    for words in (["events", log, "-o", events, "--body"], ["tables", events, "-o", tables, *how]):
         done = run(*words)
         assert done.exit_code == 0, done.output
-    names = Location.of(tables).files().names()
-    assert names == sorted([*LAYOUTS, "poison"])
-    jobs = open_stored(within(tables, "lifetimes")).dataset().to_table()["job"].to_pylist()
-    rows = open_stored(events).dataset().to_table()["job"].to_pylist()
+    assert Location.of(tables).names() == sorted(LAYOUTS)
+    jobs = open_stored(within(tables, "lifetimes")).read()["job"].to_pylist()
+    rows = open_stored(events).read()["job"].to_pylist()
     assert sorted(jobs) == sorted({job for job in rows if job is not None})
     assert run("tables", events, "-o", tables).stdout == f"{tables}: nothing new\n"
     page = tmp_path / "report.html"
@@ -69,13 +69,13 @@ def test_logs_become_events_tables_and_a_report_in_object_storage(
 
 def test_files_without_new_events_are_not_opened(tmp_path: Path) -> None:
     from binlog_tools.spark.events import event_rows
-    from binlog_tools.spark.storing.opening import open_stored
+    from binlog_tools.spark.storing.tables import open_stored
 
     out, names = tmp_path / "events", sorted(FILES)
     for count in (1, len(names)):
         log = archived(tmp_path / f"{count}", {name: FILES[name] for name in names[:count]})
         assert run("events", log, "-o", out).exit_code == 0
-    spans = {file.path: file.spans("lsn") for file in open_stored(str(out)).files()}
+    spans = {file.path: file.lsns for file in open_stored(str(out)).files()}
     old, new = sorted(spans, key=lambda path: spans[path] or (0, 0))
     (_, last), (_, newest) = spans[old] or (0, 0), spans[new] or (0, 0)
 
