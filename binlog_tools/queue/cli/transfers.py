@@ -90,7 +90,7 @@ def list_tube(
                 if found == limit:
                     return
 
-    with options.client(address) as client:
+    with options.connected(address) as client:
         shown = chosen[0] if chosen[0] in ("delayed", "buried") else "ready"
         peek = f"`beanstalk peek --tube {name} --state {shown}`"
         _need_list(client, f"{peek} shows the first job of a state")
@@ -129,7 +129,7 @@ def export_tube(tube: bytes, address: Address, states: tuple[str, ...], target: 
     name = tube.decode()
     chosen = [state for state in options.LISTED[1:] if state in states] or list(options.LISTED[1:])
     found = 0
-    with options.client(address) as client:
+    with options.connected(address) as client:
         total = _count(client, tube, chosen)
         with progress(f"exporting {name}") as report, opened(target) as out:
             jobs = with_bodies(client, to_export(client, name, chosen))
@@ -162,7 +162,7 @@ def import_file(
     if journal_path is not None and digest is None:
         raise click.UsageError("--journal needs a file that can be read again")
     into = "" if tube is None else f" {tube.decode()}"
-    with options.client(address) as client, DeferredSignal() as stop:
+    with options.connected(address) as client, DeferredSignal() as stop:
         journal, imported = None, None
         try:
             if journal_path is not None:
