@@ -81,8 +81,8 @@ def test_all_console_scripts_have_one_beginning_and_one_end() -> None:
         if not name.startswith("python -m ")
     }
     assert wanted == set(points[1:])
-    assert "programs.main(" in (ROOT / "beanstalk_twisted/__main__.py").read_text()
-    assert "programs.main(" in (ROOT / "binlog_tools/spark/__main__.py").read_text()
+    for path in ("beanstalk_twisted/__main__.py", "binlog_tools/spark/__main__.py"):
+        assert "from beanstalk_twisted.programs import main as run" in (ROOT / path).read_text()
 
 
 def test_an_interrupt_that_comes_out_as_something_else_is_130_all_the_same() -> None:
