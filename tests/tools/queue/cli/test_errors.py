@@ -33,8 +33,8 @@ USAGE = [
 
 REFUSED = [
     ("delete 404", 4, "REFUSED", "0 jobs deleted, 1 not"),
-    ("stats --job 404", 4, "NOT_FOUND", "stats-job 404: the server says NOT_FOUND"),
-    ("peek 404", 4, "NOT_FOUND", "peek 404: the server says NOT_FOUND"),
+    ("stats --job 404", 4, "NOT_FOUND", "stats-job (job 404): NOT_FOUND"),
+    ("peek 404", 4, "NOT_FOUND", "peek (job 404): NOT_FOUND"),
     ("reserve -t empty --timeout 0 --delete", 1, "NOTHING", "no job came in time"),
     ("delete -t mail --all --state ready", 2, "USAGE", "1 ready job of mail would be deleted"),
     ("put -t mail", 1, "NOTHING", "the input is empty, nothing was put"),
