@@ -116,9 +116,8 @@ class CannotHandOver(ErrorReply):
         cls, command: str, value: object, job_id: int | None, tube: str | None
     ) -> "ErrorReply":
         made = cls(command)
-        if value:
-            made.meaning = str(value)
-            made.args = (f"{command}: {value}",)
+        made.meaning = str(value or made.meaning)
+        made.args = (f"{command}: {made.meaning}",)
         return made
 
 

@@ -6,7 +6,14 @@ from typing import Any, ClassVar, Final
 import click
 
 from beanstalk_twisted.client.addresses import Address
-from beanstalk_twisted.client.errors import ClientError, ErrorReply, NotAnnounced, Unauthorized
+from beanstalk_twisted.client.errors import (
+    ClientError,
+    ErrorReply,
+    NoHost,
+    NotAnnounced,
+    Unauthorized,
+    without_server,
+)
 from beanstalk_twisted.programs import INTERRUPTS
 from beanstalk_twisted.version import VERSION
 from beanstalk_twisted.wire import rights
@@ -76,6 +83,10 @@ class Commands(LateGroup):
             fail(MISSING, what, hint=instead)
         except NotAnnounced as problem:
             fail(MISSING, str(problem))
+        except NoHost as problem:
+            hosts = list(problem.reasons.items())
+            where, said = hosts[0] if len(hosts) == 1 else (None, problem)
+            fail(REFUSED, str(without_server(said)), where, code=NO_SERVER)
         except (ClientError, OSError) as problem:
             code = NO_SERVER if isinstance(problem, ClientError) else None
             fail(REFUSED, why(problem), place_of(problem), code=code)

@@ -205,7 +205,7 @@ class Putter:
             done = f"{told(self.put, 'job')} put, and up to {on_their_way} more may be"
             code = REFUSED if stop.number is None else stop.exit_code
             why = problem.reason if isinstance(problem, errors.Unanswered) else problem
-            fail(code, f"{why}; {done}")
+            fail(code, f"{getattr(why, 'strerror', None) or why}; {done}")
 
     def _hear(self) -> None:
         """Take the answers that are there."""
