@@ -101,7 +101,7 @@ async def test_a_job_is_settled_at_the_end_of_its_block(
     states = [job.state async for job in client.each_job("mail")]
     assert states == ["ready", "buried"]
     task = asyncio.ensure_future(hold(client))
-    await asyncio.to_thread(server.wait_until, lambda: server.jobs("mail")[-1].state == "reserved")
+    await asyncio.to_thread(server.wait_until, lambda: server.jobs("mail", "reserved"))
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
