@@ -22,15 +22,16 @@ from binlog_tools.spark.histories.records import (
 from binlog_tools.spark.tables.blocks import (
     BLOCK_DDL,
     Block,
+    Plan,
     as_bytes,
     cut,
     gathered,
     of_bytes,
+    pieces_of,
     whole,
     within,
 )
 from binlog_tools.spark.tables.layouts import TAKEN
-from binlog_tools.spark.tables.pieces import Plan, pieces_of
 from binlog_tools.spark.tasks import Rows, each_in_task, in_tasks, kept_memory
 
 if TYPE_CHECKING:

@@ -42,10 +42,9 @@ from binlog_tools.spark.histories.tables import of_days
 from binlog_tools.spark.histories.windows import Ints
 from binlog_tools.spark.storing.locations import Location
 from binlog_tools.spark.storing.tables import Layout, StoredTable, open_stored
-from binlog_tools.spark.tables.blocks import gathered
+from binlog_tools.spark.tables.blocks import Plan, gathered
 from binlog_tools.spark.tables.engines import InProcess, Noted, Progress, Spark
 from binlog_tools.spark.tables.layouts import LAYOUTS, OPEN
-from binlog_tools.spark.tables.pieces import Plan
 from binlog_tools.spark.tasks import Rows, rows_of
 
 COUNTER_ROWS: Final = 2_000_000
