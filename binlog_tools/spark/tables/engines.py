@@ -84,15 +84,14 @@ class InProcess:
         :return: nothing if there are no new events.
         """
         blocks: dict[Block, list[bytes]] = defaultdict(list)
-        with kept_memory():
-            noted = Noted.together(_cut(events, part, above, blocks) for part in events.parts)
-            if not noted.last:
-                return
-            plan, known = planned(noted)
-            for part in known.parts:
-                _cut(known, part, {}, blocks)
-            for key in sorted(blocks):
-                yield from pieces_of(whole(blocks.pop(key)), plan).items()
+        noted = Noted.together(_cut(events, part, above, blocks) for part in events.parts)
+        if not noted.last:
+            return
+        plan, known = planned(noted)
+        for part in known.parts:
+            _cut(known, part, {}, blocks)
+        for key in sorted(blocks):
+            yield from pieces_of(whole(blocks.pop(key)), plan).items()
 
     def each(self, work: Callable[[Item], Result], items: Sequence[Item]) -> Iterable[Result]:
         return map(work, items)

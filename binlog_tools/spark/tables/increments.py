@@ -47,11 +47,11 @@ from binlog_tools.spark.tables.engines import InProcess, Noted, Progress, Spark
 from binlog_tools.spark.tables.layouts import LAYOUTS, OPEN
 from binlog_tools.spark.tasks import Rows, rows_of
 
-COUNTER_ROWS: Final = 2_000_000
-"""Minute counters that are held before they are added up: some 100 MB."""
+COUNTER_ROWS: Final = 1_000_000
+"""Minute counters that are held before they are added up: some 50 MB."""
 
-COMMIT_ROWS: Final = 500_000
-"""Rows of a commit: `deltalake` holds them in memory, some 200 MB; a longer table takes several."""
+COMMIT_ROWS: Final = 200_000
+"""Rows of a commit: `deltalake` holds them in memory, some 100 MB; a longer table takes several."""
 
 Newer = Callable[[Progress], Rows]
 """The events after these LSNs, of all servers; there may be earlier ones among them."""
