@@ -105,8 +105,8 @@ def compared(folder: Path, kills: int) -> Outcome:
     rows = expected = wrong = 0
     for name, key in KEYS.items():
         place = folder / "live" / name
-        rows = open_stored(str(place)).read() if place.is_dir() else made[name][:0]
-        got = rows.select(SCHEMAS[name].names).to_pylist()
+        stored = open_stored(str(place)).read() if place.is_dir() else made[name][:0]
+        got = stored.select(SCHEMAS[name].names).to_pylist()
         want = {_key(row, key): row for row in made[name].to_pylist()}
         found = {_key(row, key): row for row in got}
         rows, expected = rows + len(got), expected + len(want)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from binlog_tools.spark.following.positions import lags_of
+from binlog_tools.spark.following.logs import lags_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

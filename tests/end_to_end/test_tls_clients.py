@@ -17,8 +17,7 @@ from click.testing import CliRunner, Result
 from binlog_tools.cli.commands import cli as inspect_cli
 from binlog_tools.queue.cli.commands import cli
 from binlog_tools.spark.definitions.errors import SinkError
-from binlog_tools.spark.writing.job_rows import JobRows
-from binlog_tools.spark.writing.options import SinkOptions
+from binlog_tools.spark.writing.job_rows import JobRows, SinkOptions
 from binlog_tools.spark.writing.putting import put_partition
 from tests.certificates import Certificates
 from tests.server.access.meeting import HASH, OTHER_TOKEN, TOKEN

@@ -12,7 +12,7 @@ from urllib.error import HTTPError
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from binlog_tools.spark.following.positions import Lag, encode
+from binlog_tools.spark.following.logs import Lag, encode
 from binlog_tools.spark.session import PATIENCE_S
 from binlog_tools.spark.source import register
 from binlog_tools.spark.stream_metrics import (

@@ -22,8 +22,17 @@ from pyspark.sql.streaming.datasource import (
 from beanstalk_twisted.object_storage.store import BadUrl
 from binlog_tools.spark.definitions.errors import SourceError, bad_url, damaged, unreadable
 from binlog_tools.spark.files import archived_at, expanded
-from binlog_tools.spark.following.logs import Bookmarks, Limits, Log, Lost
-from binlog_tools.spark.following.positions import Lag, Position, Positions, decode, encode
+from binlog_tools.spark.following.logs import (
+    Bookmarks,
+    Lag,
+    Limits,
+    Log,
+    Lost,
+    Position,
+    Positions,
+    decode,
+    encode,
+)
 from binlog_tools.spark.reading.finding import Seen, find
 from binlog_tools.spark.reading.opening import task_batches
 from binlog_tools.spark.reading.options import UNLIMITED, Streamed

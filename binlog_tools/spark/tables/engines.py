@@ -22,15 +22,16 @@ from binlog_tools.spark.histories.records import (
 from binlog_tools.spark.tables.blocks import (
     BLOCK_DDL,
     Block,
+    Plan,
     as_bytes,
     cut,
     gathered,
     of_bytes,
+    pieces_of,
     whole,
     within,
 )
 from binlog_tools.spark.tables.layouts import TAKEN
-from binlog_tools.spark.tables.pieces import Plan, pieces_of
 from binlog_tools.spark.tasks import Rows, each_in_task, in_tasks, kept_memory
 
 if TYPE_CHECKING:
@@ -83,15 +84,14 @@ class InProcess:
         :return: nothing if there are no new events.
         """
         blocks: dict[Block, list[bytes]] = defaultdict(list)
-        with kept_memory():
-            noted = Noted.together(_cut(events, part, above, blocks) for part in events.parts)
-            if not noted.last:
-                return
-            plan, known = planned(noted)
-            for part in known.parts:
-                _cut(known, part, {}, blocks)
-            for key in sorted(blocks):
-                yield from pieces_of(whole(blocks.pop(key)), plan).items()
+        noted = Noted.together(_cut(events, part, above, blocks) for part in events.parts)
+        if not noted.last:
+            return
+        plan, known = planned(noted)
+        for part in known.parts:
+            _cut(known, part, {}, blocks)
+        for key in sorted(blocks):
+            yield from pieces_of(whole(blocks.pop(key)), plan).items()
 
     def each(self, work: Callable[[Item], Result], items: Sequence[Item]) -> Iterable[Result]:
         return map(work, items)
