@@ -159,7 +159,7 @@ man: .venv/serve.stamp ## write manual pages into ./build/man: man -M build/man 
 	PYTHONPATH=. $(BIN)/python docs/manual_pages.py build/man/man1
 
 docs: .venv/dev.stamp ## write the tables and pictures of docs/ that are made of the code
-	for script in commands options routes spark states stats; do \
+	for script in cli commands options routes spark states stats; do \
 	    PYTHONPATH=. $(BIN)/python docs/$$script.py || exit 1; \
 	done
 

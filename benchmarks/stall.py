@@ -22,8 +22,7 @@ from twisted.internet.task import deferLater, react
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.worker.attempt import Attempt
-from beanstalk_twisted.worker.hooks import Hooks
-from beanstalk_twisted.worker.policy import Verdict
+from beanstalk_twisted.worker.hooks import Event
 from beanstalk_twisted.worker.service import Worker
 from benchmarks.client import SERVERS, running
 
@@ -34,7 +33,7 @@ QUIET_S = 1.0
 """Before each new job, so that a worker that polls does so as seldom as it ever does, seconds."""
 
 
-class Times(Hooks):
+class Times:
     """Notes when each job was begun and when it was deleted."""
 
     def __init__(self) -> None:
@@ -49,8 +48,10 @@ class Times(Hooks):
         begun.callback(attempt.id)
         return self.waiting[attempt.id]
 
-    def ended(self, attempt: Attempt[Any], verdict: Verdict, seconds: float) -> None:
-        """See `Hooks`."""
+    def __call__(self, event: Event) -> None:
+        """Note the end of a job."""
+        if event.name != "ended":
+            return
         deleted, self.deleted = self.deleted, Deferred()
         deleted.callback(None)
 

@@ -120,6 +120,13 @@ class Address(NamedTuple):
         return f"<Address {self}>"
 
     @property
+    def pool_name(self) -> str:
+        """Give what a pool calls the server unless it is given a name: tubes are split by this."""
+        if self.tls or self.others or not self.port:
+            return str(self)
+        return f"tcp:{self.host.replace(':', chr(92) + ':')}:{self.port}"
+
+    @property
     def name(self) -> str:
         """The name that the server's certificate must have."""
         return (self.tls and self.tls.name) or self.host

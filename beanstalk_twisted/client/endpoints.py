@@ -243,18 +243,13 @@ def endpoint(text: str) -> str:
     :raise ValueError: it is none.
     """
     if text.startswith(URLS):
-        address = Address.parse(text)
-        return str(address) if address.tls or address.others else _tcp(address)
+        return Address.parse(text).pool_name
     if text.startswith(ENDPOINTS):
         _check_place(text)
         return text
     if _OTHER_ENDPOINT.match(text) and not _IPV6.fullmatch(text):
         return text
-    return _tcp(Address.parse(text))
-
-
-def _tcp(address: Address) -> str:
-    return f"tcp:{address.host.replace(':', chr(92) + ':')}:{address.port}"
+    return Address.parse(text).pool_name
 
 
 def _check_place(text: str) -> None:

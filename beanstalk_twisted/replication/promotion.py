@@ -65,13 +65,12 @@ async def fill(
     publisher: Publisher, directory: Directory, io: Io, ends: Mapping[int, int], log_lsn: int,
     who: Identity, log_ns: Callable[[], int],
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> dict[int, int]:  # fmt: skip
+) -> None:  # fmt: skip
     """Append all segments of a log.
 
     :param ends: where the frames of each segment end, by its number, ascending: `Position.ends`.
     :param log_lsn: LSN of the last record that is here, at the ends or behind them.
     :param progress: told how many bytes are in the stream, of how many.
-    :return: the position of the first message of each segment.
     :raise Damaged: a segment cannot be read.
     :raise StreamError: as `Publisher.append`.
     """
@@ -91,21 +90,19 @@ async def fill(
         await filling.rest()
     finally:
         filling.leave()
-    return filling.first_positions
 
 
 class _Filling:
     def __init__(
         self, publisher: Publisher, total: int, progress: Callable[[int, int], None]
     ) -> None:
-        self.first_positions: dict[int, int] = {}
         self._publisher = publisher
         self._done, self._total = 0, total
         self._progress = progress
         self._appended: deque[Deferred[int]] = deque()
 
-    def append(self, payload: bytes) -> "Deferred[int]":
-        appended = self._publisher.append(payload)
+    def append(self, payload: bytes, begins: int = 0) -> "Deferred[int]":
+        appended = self._publisher.append(payload, begins=begins)
         self._appended.append(appended)
         return appended
 
@@ -113,10 +110,10 @@ class _Filling:
         """Append a piece when there is not too much ahead of it."""
         while self._appended and self._publisher.waiting_bytes > MAX_AHEAD_BYTES:
             await self._appended.popleft()
-        appended = [self.append(part) for part in encode_write(write)]
-        if write.begins:
-            appended[0].addCallback(self._note_first, write.segment)
-        appended[-1].addCallback(self._note_done, len(write.content))
+        begins = write.segment if write.begins else 0
+        for part in encode_write(write):
+            appended, begins = self.append(part, begins), 0
+        appended.addCallback(self._note_done, len(write.content))
 
     async def rest(self) -> None:
         while self._appended:
@@ -125,10 +122,6 @@ class _Filling:
     def leave(self) -> None:
         for appended in self._appended:
             appended.addErrback(_ignore)
-
-    def _note_first(self, position: int, seq: int) -> int:
-        self.first_positions[seq] = position
-        return position
 
     def _note_done(self, position: int, size: int) -> int:
         self._done += size
@@ -210,25 +203,21 @@ class Promoted(NamedTuple):
 
     :ivar opened: its log, whose first batch is in the stream and on the local disk.
     :ivar publisher: of its messages, which renew its lease.
-    :ivar first_positions: of the first message of each segment, as far as they are known.
     :ivar why: why this server is active, in words.
     :ivar purge_below: messages below this position mean nothing: the stream was filled behind them.
     """
 
     opened: OpenLog
     publisher: Publisher
-    first_positions: dict[int, int]
-    acknowledged_lsn: int
     why: str = ""
     purge_below: int = 0
 
 
 class Begun(NamedTuple):
-    """A segment whose first batch is in the stream from ``position`` on, and not here yet."""
+    """A segment whose first batch is in the stream, and not here yet."""
 
     beginning: Beginning
     publisher: Publisher
-    position: int
 
 
 class Promotion:
@@ -273,13 +262,10 @@ class Promotion:
         if self._publisher is not None:
             self._publisher.stop()
 
-    async def fill(
-        self, position: int, progress: Callable[[int, int], None]
-    ) -> tuple[Begun, dict[int, int]]:
+    async def fill(self, position: int, progress: Callable[[int, int], None]) -> Begun:
         """Load the log that is here, append all of it, and begin a segment.
 
         :param position: of the newest message of the stream; all up to there is purged.
-        :return: with the positions of the first message of each segment that was here.
         :raise Behind: another server was first.
         """
         self._on("fill")
@@ -298,14 +284,13 @@ class Promotion:
 
         before = found.position(bytes(16))
         try:
-            first_positions = await fill(
+            await fill(
                 publisher, self._directory, self._io, before.ends, before.next_lsn - 1, self._who,
                 self._clock.now_ns, purge_and_tell,
             )  # fmt: skip
-            begun = await self._append(beginning, publisher)
+            return await self._append(beginning, publisher)
         except WrongPosition as problem:
             raise Behind(f"another server has appended to it: {problem}") from problem
-        return begun, first_positions
 
     def _prepare(self, found: Predecessor) -> Beginning:
         return prepare(self._queue, self._clock, self._segment_bytes, found)
@@ -339,7 +324,7 @@ class Promotion:
         publisher.begin_term(term_of(write) or NO_TERM)
         first, *others = encode_write(write)
         # Nothing of a server that is not the first one may come in behind that one.
-        position = await self._waits.wait(publisher.append(first))
+        await self._waits.wait(publisher.append(first, begins=write.segment))
         appended = [publisher.append(payload) for payload in others]
         try:
             for each in appended:
@@ -350,26 +335,17 @@ class Promotion:
         # Nothing is said to anybody before the lease is in the stream, which does not expire.
         text = note_text(self._who, lease_s=publisher.lease.seconds)
         note = encode_note(Kind.HEARTBEAT, write.last_lsn, self._clock.now_ns(), text)
-        await self._waits.wait(publisher.append(note))
+        await self._waits.wait(publisher.append(note, lsn=write.last_lsn))
         self._on("accepted")
-        return Begun(beginning, publisher, position)
+        return Begun(beginning, publisher)
 
-    async def write(
-        self, begun: Begun, first_positions: Mapping[int, int], why: str
-    ) -> Promoted:  # fmt: skip
-        """This server is active: bring its own disk to where the stream is.
-
-        :param first_positions: of the first message of each segment before this one that is alive.
-        """
-        beginning = begun.beginning
-        opened = await self._waits.wait(self._io.run(partial(self._write_all, beginning)))
+    async def write(self, begun: Begun, why: str) -> Promoted:
+        """This server is active: bring its own disk to where the stream is."""
+        writing = partial(self._write_all, begun.beginning)
+        opened = await self._waits.wait(self._io.run(writing))
         self._queue.finish_following(self._clock.now_ns())
         self._on("written")
-        batch = beginning.batch
-        return Promoted(
-            opened, begun.publisher, {**first_positions, batch.seq: begun.position},
-            batch.last_lsn, why,
-        )  # fmt: skip
+        return Promoted(opened, begun.publisher, why)
 
     def _write_all(self, beginning: Beginning) -> OpenLog:
         remove_loss_note(self._directory)

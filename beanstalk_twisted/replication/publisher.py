@@ -189,11 +189,13 @@ class Publisher:
         """The next message begins it: it is fenced by no message of an earlier one."""
         self._reconciliation.term = term
 
-    def append(self, payload: bytes, *, expires: bool = False) -> "Deferred[int]":
+    def append(
+        self, payload: bytes, *, expires: bool = False, begins: int = 0, lsn: int = 0
+    ) -> "Deferred[int]":  # fmt: skip
         """Append a message behind all that were given before.
 
         :param payload: at most `MAX_MESSAGE_BYTES`.
-        :param expires: as `Stream.append`; of a message that means nothing later.
+        :param expires: as `Stream.append`; ``begins`` and ``lsn`` as `Pending` has them.
         :return: its position, when it and all before it are in the stream.
         :raise WrongPosition: another server has appended; nothing is sent any more.
         :raise StreamLost: the stream lacks what it had acknowledged; nothing is sent any more.
@@ -203,24 +205,18 @@ class Publisher:
         if self.state == ENDED:
             return fail(self._ended)
         done: Deferred[int] = Deferred()
-        self._add(Pending(payload, self._now_ns(), expires=expires, done=done))
+        now_ns = self._now_ns()
+        self._add(Pending(payload, now_ns, expires=expires, lsn=lsn, begins=begins, done=done))
         return done
 
-    def lead(
-        self, times: Times, failed: FailStop, first_positions: dict[int, int],
-        acknowledged_lsn: int, events: PublisherEvents | None = None,
-    ) -> None:  # fmt: skip
-        """The term is in the stream: publish batches from now on, and send heartbeats.
-
-        :param first_positions: where segments begin in the stream, by their numbers; where one is
-            missing, nothing is purged before the next.
-        """
+    def lead(self, times: Times, failed: FailStop, events: PublisherEvents) -> None:
+        """The term is in the stream: publish batches from now on, and send heartbeats."""
         self._on("lead")
-        self.acknowledged_lsn = self._published_lsn = acknowledged_lsn
+        self._published_lsn = self.acknowledged_lsn
         self._times = times
         self._fail_stop = failed
-        self.segments.begin(first_positions, failed)
-        self.events = self.events if events is None else events
+        self.segments.begin(failed)
+        self.events = events
 
     def start(self) -> None:
         """Begin to send heartbeats, with one."""

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from twisted.python.failure import Failure
@@ -15,6 +16,7 @@ from beanstalk_twisted.replication.membership import read_note
 from beanstalk_twisted.replication.segment_positions import Spawn
 from beanstalk_twisted.replication.stream.interface import (
     Ends,
+    Following,
     Message,
     Silence,
     Stream,
@@ -23,7 +25,7 @@ from beanstalk_twisted.replication.stream.interface import (
 )
 from beanstalk_twisted.replication.stream.messages import FillMark, Gaps, is_of_queue
 from beanstalk_twisted.replication.stream_reading import Behind
-from beanstalk_twisted.replication.waits import Receiver, Waits, in_reactor
+from beanstalk_twisted.replication.waits import Waits, in_reactor
 from beanstalk_twisted.storage.io_thread import Reactor
 
 T = TypeVar("T")
@@ -118,7 +120,8 @@ class ReceiveBuffer:
         arrived: Callable[[], None],
     ) -> None:  # fmt: skip
         """:param silence: ended by whatever comes of a queue behind ``old_to``."""
-        self.following: Receiver | None = None
+        self.following: Following | None = None
+        self._number = 0
         self.newest = self.old_to = 0
         self.moved_ns = 0
         self.waiting_bytes = 0
@@ -135,17 +138,25 @@ class ReceiveBuffer:
 
     def follow(self) -> None:
         """Ask for what is behind the newest message that was received."""
-        following = Receiver(self._reactor, self._receive, self._ended, self._failed)
-        following.following = self._stream.follow(
-            self.newest + 1, following.receive, following.ended
+        hand_on = partial(self._reactor.callFromThread, self._hand_on, self._number)
+        self.following = self._stream.follow(
+            self.newest + 1, partial(hand_on, self._receive), partial(hand_on, self._ended)
         )
-        self.following = following
         self.moved_ns = self._now_ns()
 
     def leave(self) -> None:
+        self._number += 1
         if self.following is not None:
             self.following.stop()
             self.following = None
+
+    def _hand_on(self, number: int, hear: Callable[[T], None], heard: T) -> None:
+        """What came in another thread; nothing, if its subscription was left meanwhile."""
+        if number == self._number:
+            try:
+                hear(heard)
+            except BaseException:
+                self._failed(Failure())
 
     def follow_anew(self) -> None:
         """There are messages, and for the time of a lease none has come: ask for them anew."""

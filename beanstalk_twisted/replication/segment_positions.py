@@ -81,9 +81,12 @@ class Purger:
         self._is_over = False
         self._retry: IDelayedCall | None = None
 
-    def begin(self, first_positions: dict[int, int], failed: FailStop) -> None:
-        self.first_positions = dict(first_positions)
+    def begin(self, failed: FailStop) -> None:
         self._fail_stop = failed
+
+    def add_older(self, first_positions: dict[int, int]) -> None:
+        """Segments of the servers that were active before are known to begin there."""
+        self.first_positions = first_positions | self.first_positions
 
     def stop(self) -> None:
         self._is_over = True

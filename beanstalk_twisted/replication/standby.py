@@ -256,10 +256,10 @@ class Standby:
             size = total >> 20
             self._progress = f"fills the stream: {done >> 20} of {size} MB"
 
-        begun, first_positions = await self._promotion.fill(position, progress)
+        begun = await self._promotion.fill(position, progress)
         why = f"the stream was empty, and is filled with the log that was here, {size} MB"
         # That was tried at once; whoever begins with an empty log would read it all.
-        await self._write(begun, first_positions, why, purge_below=position + 1)
+        await self._write(begun, why, purge_below=position + 1)
 
     def _hear_lease(self, seconds: float) -> None:
         if seconds:
@@ -487,14 +487,13 @@ class Standby:
         except WrongPosition:
             self._silence.heard(self._now_ns())
             return False
-        await self._write(begun, self._first_positions.alive, why)
+        begun.publisher.segments.add_older(self._first_positions.alive)
+        await self._write(begun, why)
         return True
 
-    async def _write(
-        self, begun: Begun, first_positions: dict[int, int], why: str, purge_below: int = 0
-    ) -> None:
+    async def _write(self, begun: Begun, why: str, purge_below: int = 0) -> None:
         """This server is active: go on here as in the stream."""
         self._buffer.leave()
         await self._copy.close()
-        promoted = await self._promotion.write(begun, first_positions, why)
+        promoted = await self._promotion.write(begun, why)
         self._end(promoted._replace(purge_below=purge_below))

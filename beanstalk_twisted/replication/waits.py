@@ -1,13 +1,10 @@
 """Waiting, in the reactor's thread, for futures and messages that come in the thread of NATS."""
 
-from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, execute
-from twisted.python.failure import Failure
 
-from beanstalk_twisted.replication.stream.interface import Following, Message, StreamError
 from beanstalk_twisted.storage.io_thread import Reactor
 
 T = TypeVar("T")
@@ -75,39 +72,3 @@ class Waits:
         self._is_over = True
         for waited in list(self._waited):
             waited.cancel()
-
-
-class Receiver(Following):
-    """Hands what comes in any thread to the reactor's, until it is stopped."""
-
-    def __init__(
-        self, reactor: Reactor, receive: Callable[[Sequence[Message]], None],
-        ended: Callable[[StreamError], None], failed: Callable[[Failure], None],
-    ) -> None:  # fmt: skip
-        """:param failed: told what one of the others has raised, or nothing would be heard."""
-        self.following: Following | None = None
-        self._reactor = reactor
-        self._receive = receive
-        self._ended = ended
-        self._failed = failed
-        self._is_over = False
-
-    def receive(self, messages: Sequence[Message]) -> None:
-        self._reactor.callFromThread(self._hand_on, self._receive, messages)
-
-    def ended(self, error: StreamError) -> None:
-        """Nothing more comes, as is learned in any thread."""
-        self._reactor.callFromThread(self._hand_on, self._ended, error)
-
-    def _hand_on(self, hear: Callable[[T], None], heard: T) -> None:
-        if self._is_over:
-            return
-        try:
-            hear(heard)
-        except BaseException:
-            self._failed(Failure())
-
-    def stop(self) -> None:
-        self._is_over = True
-        if self.following is not None:
-            self.following.stop()

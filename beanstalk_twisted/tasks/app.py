@@ -19,6 +19,7 @@ from typing import (
     overload,
 )
 
+from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.client.commands.tags import check_whole
 from beanstalk_twisted.client.pool.hashing import Split
 from beanstalk_twisted.tasks.message import Arguments
@@ -189,7 +190,9 @@ class App(Generic[D_co]):
         """Have all further jobs put into these servers, as in a test."""
         chosen = servers or (os.environ.get(SERVER) or DEFAULT_SERVER,)
         self.servers = list(dict.fromkeys(chosen))
-        self._by_name = {str(each): each for each in self.servers}
+        self._by_name = {_name(each): each for each in self.servers}
+        if len(self._by_name) < len(self.servers):
+            raise ValueError(f"two servers are the same: {', '.join(self._by_name)}")
         self._split = Split(dict.fromkeys(self._by_name, 1))
         self._sender = SENDERS[self._kind](options)
 
@@ -253,6 +256,14 @@ class App(Generic[D_co]):
             self.server_of(options.tube), body, options.tube, options.delay, options.priority,
             options.ttr, tags, replies,
         ))  # fmt: skip
+
+
+def _name(server: Any) -> str:
+    """Name a server as a pool does, so that both find the same tubes there."""
+    try:
+        return Address.parse(server).pool_name
+    except (AttributeError, TypeError, ValueError):
+        return str(server)  # An endpoint that Twisted alone knows.
 
 
 def context_of(wrapper: Any) -> Any:

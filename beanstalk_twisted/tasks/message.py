@@ -74,9 +74,14 @@ class Arguments(Serialiser[Given]):
             if value:
                 wanted[key] = value
         try:
-            return JSON.dump(wanted)
+            body = JSON.dump(wanted)
         except (TypeError, ValueError) as wrong:
             raise TypeError(f"{self._name}: {wrong}; arguments have to be JSON") from None
+        try:
+            self.load(body)
+        except Unreadable as wrong:
+            raise TypeError(f"{self._name}: {wrong}") from None
+        return body
 
     def dump(self, value: Given) -> bytes:
         return self.write(value.args, value.kwargs, result=False)

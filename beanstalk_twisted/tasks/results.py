@@ -63,12 +63,14 @@ def reply_body(result: Any, error: BaseException | None) -> bytes:
     return JSON.dump({"error": said})
 
 
-def put_reply(client: Any, tube: str, ttl_s: int, job: int, body: bytes) -> Flow:
+def put_reply(client: Any, tube: str, job: int, body: bytes) -> Flow:
     """Put the reply of a job in place of an earlier one."""
-    # First, and each time: without it replies that no producer collects would stay for ever.
-    yield client.tube_policy(tube, {"max-age": ttl_s, "expired": "delete"})
     tags = reply_tags(job)
-    put = yield client.put(body, tube=tube, tags=tags)
+    try:
+        put = yield client.put(body, tube=tube, tags=tags)
+    except errors.JobTooBig:
+        body = reply_body(None, ValueError(f"the result has {len(body)} bytes, too many for a job"))
+        put = yield client.put(body, tube=tube, tags=tags)
     if not put.is_new:
         with suppress(errors.NotFound):
             yield client.delete(put)

@@ -1,6 +1,7 @@
 """Tasks in a worker: which function does a job, what wraps it, and where its result goes."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.application.service import Service
@@ -22,7 +23,7 @@ from beanstalk_twisted.worker.service import FINISH_S, Worker
 from beanstalk_twisted.worker.settings import STUCK_S, Reply, Route, Work
 
 if TYPE_CHECKING:
-    from beanstalk_twisted.worker.recurring import Recurring, Schedule
+    from beanstalk_twisted.worker.recurring import Schedule
 
 REPLY_S: Final = 10.0
 """How long an answer to the put of a reply is waited for, seconds; the job's TTR runs."""
@@ -50,14 +51,14 @@ class AppRoute(Route):
 
     def work_for(self, attempt: Attempt[Any]) -> Work[Any]:
         try:
-            name = Message.load(attempt.body).task
+            attempt.task = Message.load(attempt.body).task
         except Unreadable:
             return self._unknown
-        return self._works.get(name, self._unknown)
+        return self._works.get(attempt.task, self._unknown)
 
     def _not_known(self, attempt: Attempt[Any]) -> None:
-        name = Message.load(attempt.body).task
-        raise UnknownTask(f"no task {name!r}; there are {', '.join(sorted(self._works))}")
+        Message.load(attempt.body)
+        raise UnknownTask(f"no task {attempt.task!r}; there are {', '.join(sorted(self._works))}")
 
 
 def _work_of(
@@ -77,10 +78,69 @@ def _work_of(
     )  # fmt: skip
 
 
-class AppWorker(Service):
-    """Runs an application's tasks: a worker for each of its servers, and its schedules."""
+class AppLink(Service):
+    """What an application says to one server besides taking jobs: rates, and results of tasks."""
 
     _log = Logger(namespace="beanstalk_twisted.worker")
+
+    def __init__(
+        self, app: App[Any], make_client: Callable[..., Client], is_here: Callable[[str], bool],
+        clock: Any,
+    ) -> None:  # fmt: skip
+        """:param is_here: whether the jobs of a tube are put into this server."""
+        self._app = app
+        self._clock = clock
+        self._rates = {tube: rate for tube, rate in app.rates.items() if is_here(tube)}
+        self._client = make_client(connected=self._connected)
+        self._expires = False
+
+    def startService(self) -> None:
+        super().startService()
+        self._client.startService()
+
+    def stopService(self) -> Any:
+        super().stopService()
+        return self._client.stopService()
+
+    def _connected(self) -> None:
+        """Set the policies again: a server without a log forgets them."""
+        self._expires = False
+        for tube, rate in self._rates.items():
+            self._client.tube_policy(tube, {"rate": rate}).addErrback(self._no_rate, tube)
+
+    def _no_rate(self, failure: Failure, tube: str) -> None:
+        if self.running:
+            self._log.error("the rate of tube {tube} is not set: {error}", tube=tube,
+                            error=failure.value)  # fmt: skip
+
+    def reply(
+        self, attempt: Attempt[Any], result: Any, error: BaseException | None
+    ) -> Deferred[None]:
+        """Put the result of a job, if its producer wants one."""
+        replying: Deferred[None] = self._reply(attempt, result, error)
+        return replying.addTimeout(REPLY_S, self._clock)
+
+    @inlineCallbacks
+    def _reply(self, attempt: Attempt[Any], result: Any, error: BaseException | None) -> Any:
+        try:
+            is_wanted = Message.load(attempt.body).result
+        except Unreadable:
+            return
+        if is_wanted:
+            tube = self._app.replies
+            if not self._expires:
+                # Without it replies that no producer collects would stay for ever.
+                wanted: dict[str, int | str | None] = {
+                    "max-age": self._app.result_ttl_s,
+                    "expired": "delete",
+                }
+                yield self._client.tube_policy(tube, wanted)
+                self._expires = True
+            yield from put_reply(self._client, tube, attempt.id, reply_body(result, error))
+
+
+class AppWorker(Service):
+    """Runs an application's tasks: a worker for each of its servers, and its schedules."""
 
     def __init__(
         self, app: App[Any], *, tubes: Iterable[str] = (), servers: Iterable[Any] = (),
@@ -99,23 +159,31 @@ class AppWorker(Service):
         if not app.tasks:
             raise ValueError("the app has no task")
         clock = reactor or the_reactor()
-        self._app = app
-        self._clock = clock
         chosen = list(servers) or app.servers
-        self._clients = {each: Client(each, reactor=clock, probes=True, token=token, logs=False)
-                         for each in chosen}  # fmt: skip
-        self._workers: list[Worker[Any]] = [
-            Worker(
-                each, sorted(tubes) or app.tubes,
-                AppRoute(app, reply=self._reply_over(client), processes=processes), concurrency,
+        wanted = sorted(tubes) or app.tubes
+        client = partial(Client, reactor=clock, probes=True, token=token, logs=False)
+        self._links: list[AppLink] = []
+        self._services: list[Any] = []
+        for server in chosen:
+            # Of several servers, each tube has one.
+            is_here = partial(_is_at, app, None if len(chosen) == 1 else server)
+            link = AppLink(app, partial(client, server), is_here, clock)
+            self._links.append(link)
+            self._services.append(Worker(
+                server, wanted, AppRoute(app, reply=link.reply, processes=processes), concurrency,
                 in_threads=in_threads, finish_s=finish_s, token=token, reactor=clock, **options,
-            )
-            for each, client in self._clients.items()
-        ]  # fmt: skip
-        self._schedulers = _schedulers_of(
-            {each: [plan for plan in schedules_of(app) if self._has(each, plan.tube)]
-             for each in chosen}, reactor=clock, token=token,
-        )  # fmt: skip
+            ))  # fmt: skip
+            if schedules := [each for each in schedules_of(app) if is_here(each.tube)]:
+                # Only then: it needs cronsim.
+                from beanstalk_twisted.worker.recurring import Recurring
+
+                self._services.append(
+                    Recurring(server, schedules, reactor=clock, token=token, logs=False)
+                )
+
+    @property
+    def _workers(self) -> "list[Worker[Any]]":
+        return [each for each in self._services if isinstance(each, Worker)]
 
     @property
     def jobs_in_hand(self) -> int:
@@ -128,61 +196,19 @@ class AppWorker(Service):
 
     def startService(self) -> None:
         super().startService()
-        for server, client in self._clients.items():
-            client.startService()
-            for tube, rate in self._app.rates.items():
-                if self._has(server, tube):
-                    asked = client.tube_policy(tube, {"rate": rate})
-                    asked.addErrback(self._no_rate, tube)
-        for each in (*self._workers, *self._schedulers):
+        for each in (*self._links, *self._services):
             each.startService()
 
     @inlineCallbacks
     def stopService(self) -> Any:
         """Finish the jobs in hand, and then close what their results go over."""
         super().stopService()
-        yield gatherResults([each.stopService() for each in (*self._workers, *self._schedulers)])
-        yield gatherResults([each.stopService() for each in self._clients.values()])
-
-    def _has(self, server: Any, tube: str) -> bool:
-        """Return True if jobs of a tube are put into this server: one alone has all."""
-        return len(self._clients) == 1 or self._app.server_of(tube) == server
-
-    def _no_rate(self, failure: Failure, tube: str) -> None:
-        if self.running:
-            self._log.error("the rate of tube {tube} is not set: {error}", tube=tube,
-                            error=failure.value)  # fmt: skip
-
-    def _reply_over(self, client: Client) -> Reply:
-        def reply(attempt: Attempt[Any], result: Any, error: BaseException | None) -> Any:
-            try:
-                is_wanted = Message.load(attempt.body).result
-            except Unreadable:
-                is_wanted = False
-            if not is_wanted:
-                return Deferred.fromCoroutine(_nothing())
-            body = reply_body(result, error)
-            put = inlineCallbacks(put_reply)(
-                client, self._app.replies, self._app.result_ttl_s, attempt.id, body
-            )
-            return put.addTimeout(REPLY_S, self._clock)
-
-        return reply
+        for services in (self._services, self._links):
+            yield gatherResults([each.stopService() for each in services])
 
 
-async def _nothing() -> None:
-    pass
-
-
-def _schedulers_of(plans: "dict[Any, list[Schedule]]", **options: Any) -> "list[Recurring]":
-    found = []
-    for server, schedules in plans.items():
-        if schedules:
-            # Only then: it needs cronsim.
-            from beanstalk_twisted.worker.recurring import Recurring
-
-            found.append(Recurring(server, schedules, **options))
-    return found
+def _is_at(app: App[Any], server: Any, tube: str) -> bool:
+    return server is None or app.server_of(tube) == server
 
 
 def schedules_of(app: App[Any]) -> "list[Schedule]":

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
-from weakref import WeakKeyDictionary
 
 from beanstalk_twisted.client.commands.tags import Tags
 from beanstalk_twisted.tasks.results import Flow, Result, check_server, collect
@@ -121,9 +120,11 @@ class AioSender:
 
     def __init__(self, options: dict[str, Any]) -> None:
         self._options = options
-        self._clients: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
+        self._clients: dict[Any, dict[Any, Any]] = {}
 
     async def put(self, put: Put) -> Any:
+        for loop in [each for each in self._clients if each.is_closed()]:
+            del self._clients[loop]
         clients = self._clients.setdefault(asyncio.get_running_loop(), {})
         if put.server not in clients:
             clients[put.server] = self._new(put.server)

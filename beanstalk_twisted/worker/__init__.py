@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from beanstalk_twisted.worker.handlers import NeedsAsyncio as NeedsAsyncio
     from beanstalk_twisted.worker.handlers import PoolThreads as PoolThreads
     from beanstalk_twisted.worker.handlers import Threads as Threads
-    from beanstalk_twisted.worker.hooks import Hooks as Hooks
-    from beanstalk_twisted.worker.hooks import Logged as Logged
+    from beanstalk_twisted.worker.hooks import Event as Event
     from beanstalk_twisted.worker.hooks import Tally as Tally
     from beanstalk_twisted.worker.policy import Bury as Bury
     from beanstalk_twisted.worker.policy import Decided as Decided
@@ -47,7 +46,7 @@ else:
         "attempt": "Attempt Ending",
         "policy": "Bury Decided Delete NoResult Policy Release Retry Return TookTooLong "
         "TooManyAttempts Verdict times_given_back times_reserved",
-        "hooks": "Hooks Logged Tally",
+        "hooks": "Event Tally",
         "serialisers": "Bytes Json Serialiser Typed Unreadable",
         "recurring": "Recurring Run Schedule read_schedules",
         "handlers": "InlineThreads NeedsAsyncio PoolThreads Threads",

@@ -44,6 +44,7 @@ class Attempt(Generic[T]):
     """One attempt at a job.
 
     :ivar stats: of the job, when the attempt began.
+    :ivar task: the name of its task; empty for a handler.
     :ivar ending: why it has to end; None until then.  May be read from any thread.
     :ivar deadline_s: when the TTR ends, by the reactor's clock.
     """
@@ -54,6 +55,7 @@ class Attempt(Generic[T]):
         self.id = job.id
         self.body = job.body
         self.stats = stats
+        self.task = ""
         self.ending: Ending | None = None
         self.deadline_s = deadline_s
         self._clock = clock
@@ -62,7 +64,8 @@ class Attempt(Generic[T]):
         self._toucher: Callable[[], Deferred[None]] | None = None
 
     def __str__(self) -> str:
-        return f"job {self.id} of {self.tube}, attempt {self.number}"
+        task = f" ({self.task})" if self.task else ""
+        return f"job {self.id} of {self.tube}{task}, attempt {self.number}"
 
     def __repr__(self) -> str:
         return f"<Attempt {self}>"

@@ -4,10 +4,10 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC
 from inspect import iscoroutinefunction
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import click
 from twisted.application.service import Service
@@ -29,7 +29,7 @@ from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.printable import escape, shorten
 from beanstalk_twisted.programs import outlive_readers
 from beanstalk_twisted.tasks.app import App
-from beanstalk_twisted.tasks.running import AppWorker
+from beanstalk_twisted.tasks.running import AppWorker, schedules_of
 from beanstalk_twisted.version import VERSION
 from beanstalk_twisted.worker import policy, service, settings
 from beanstalk_twisted.worker.loading import load
@@ -62,26 +62,9 @@ commands that were cancelled may take 6.
 """
 
 
-class Doing(NamedTuple):
-    """:ivar stuck_s: how long it may take to end when it was cancelled."""
-
-    doer: Callable[..., Any]
-    in_threads: bool
-    is_coroutine: bool
-    stuck_s: float = STUCK_S
-
-
-def doing(function: Any, command: str | None, in_reactor: bool) -> Doing:
-    """:raise ValueError: it is no function."""
-    if command is not None:
-        shell = Shell(command)
-        return Doing(shell, True, False, shell.ends_within_s + STUCK_S)
-    if not callable(function):
-        raise ValueError(f"{function!r} cannot be called, and is no App")
-    is_async = iscoroutinefunction(function) or iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004
-    )
-    return Doing(function, not in_reactor and not is_async, is_async)
+def is_async(function: Any) -> bool:
+    call = getattr(function, "__call__", None)  # noqa: B004
+    return iscoroutinefunction(function) or iscoroutinefunction(call)
 
 
 OF_TASKS: Final = {
@@ -117,12 +100,21 @@ def weighed(tubes: Sequence[str]) -> tuple[list[str], dict[settings.Tube, int]]:
     return [name for name, _, _ in parts], {name: int(w) for name, equals, w in parts if equals}
 
 
-def show_runs(path: str, count: int) -> None:
-    """:raise click.UsageError: the file, or what is in it, is wrong."""
-    try:
-        from beanstalk_twisted.worker.recurring import read_schedules
+def show_runs(path: str | None, name: str | None, count: int) -> None:
+    """Print when the jobs of a file, or the tasks of an app, are due.
 
-        schedules = read_schedules(path)
+    :raise click.UsageError: the file, the app, or what is in it, is wrong.
+    """
+    try:
+        app = None if name is None else load(name)
+        if (app is None) == (path is None) or not isinstance(app, App | None):
+            raise ValueError("--preview is for an app, or for --recurring alone")
+        if app is not None:
+            schedules = schedules_of(app)
+        else:
+            from beanstalk_twisted.worker.recurring import read_schedules
+
+            schedules = read_schedules(str(path))
     except (ImportError, ValueError) as problem:
         raise click.UsageError(str(problem)) from None
     now_s = time.time()
@@ -256,9 +248,7 @@ def cli(
     told.listen()
     outlive_readers()
     if preview is not None:
-        if recurring_path is None or function is not None or command is not None:
-            raise click.UsageError("--preview is for --recurring alone")
-        show_runs(recurring_path, preview)
+        show_runs(recurring_path, function, preview)
         return
     if command is not None and is_json:
         raise click.UsageError("--json is for a function; a --shell command gets the body as it is")
@@ -293,17 +283,21 @@ def cli(
                 token=token,
             )  # fmt: skip
         elif found is not None or command is not None:
-            what = doing(found, command, in_reactor)
+            handler = found if command is None else Shell(command)
+            if not callable(handler):
+                raise ValueError(f"{handler!r} cannot be called, and is no App")
             if reactor_name == "auto":
-                choose_reactor(reactor_name, what.is_coroutine)
+                choose_reactor(reactor_name, is_async(handler))
             names, weights = weighed(tubes or ("default",))
+            stuck_s = STUCK_S + (handler.ends_within_s if isinstance(handler, Shell) else 0)
             if limit_s is not None:
-                process.watchdog.most_s = limit_s + what.stuck_s
+                process.watchdog.most_s = limit_s + stuck_s
             worker = service.Worker(
-                server, names, what.doer, concurrency, weights=weights, mode=mode,
+                server, names, handler, concurrency, weights=weights, mode=mode,
                 serialiser=serialiser, policy=retry, hooks=[process.watchdog],
-                in_threads=what.in_threads, limit_s=limit_s, stuck_s=what.stuck_s,
-                all_stuck=process.all_stuck, touches=not no_touch, finish_s=finish_s, token=token,
+                in_threads=command is not None or not (in_reactor or is_async(handler)),
+                limit_s=limit_s, stuck_s=stuck_s, all_stuck=process.all_stuck,
+                touches=not no_touch, finish_s=finish_s, token=token,
             )  # fmt: skip
         elif tubes:
             raise ValueError("--tube is for an app, a function or a --shell command")

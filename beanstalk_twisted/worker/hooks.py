@@ -3,10 +3,11 @@
 import os
 import traceback
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from inspect import isclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import twisted
 from twisted.logger import Logger, LogLevel
@@ -28,100 +29,98 @@ MAX_TRACEBACK: Final = 16_384
 """Characters of a traceback in the log, with those of the causes."""
 
 
-class Hooks:
-    """Methods that the worker calls in the reactor's thread; subclass this.
+class Event(NamedTuple):
+    """Something that has happened in a worker; hooks are called with it in the reactor's thread.
 
-    An exception from one of these is logged, and changes nothing.
+    :ivar name: one of `EVENTS`.
+    :ivar error: of ``raised``, ``failed``, ``unsettled`` and ``troubled``.
+    :ivar verdict: of ``ended`` and ``unsettled``.
+    :ivar seconds: since the job was reserved; of ``ended``.
+    :ivar ending: why the job was lost.
+    :ivar stuck: how many of the ``slots`` are stuck, this one included.
     """
 
-    def began(self, attempt: Attempt[Any]) -> None:
-        """An attempt begins."""
-
-    def touched(self, attempt: Attempt[Any]) -> None:
-        """The server has begun its TTR again."""
-
-    def failed(self, attempt: Attempt[Any], error: BaseException) -> None:
-        """An attempt has failed, and the server has answered what becomes of the job: `ended`,
-        `lost` or `unsettled` follows.
-        """
-
-    def _attempt_failed(self, attempt: Attempt[Any]) -> None:
-        """An attempt has failed; `failed` follows unless the server answers that the job is gone:
-        cancelled.
-        """
-
-    def ended(self, attempt: Attempt[Any], verdict: Verdict, seconds: float) -> None:
-        """The server has confirmed what becomes of the job, ``seconds`` after its reservation."""
-
-    def lost(self, attempt: Attempt[Any], ending: Ending) -> None:
-        """Another worker has the job, or will: its reservation has ended before it was done."""
-
-    def cancelled(self, attempt: Attempt[Any]) -> None:
-        """The job is gone: somebody has cancelled it (`cancel-job`)."""
-
-    def stuck(self, attempt: Attempt[Any], stuck: int, slots: int) -> None:
-        """The handler still runs although its attempt has failed at the limit and the job is
-        settled.  Its slot is free again when it ends.
-
-        :param stuck: how many of all slots are taken so, this one included; with all of them stuck
-            no job is taken any more.
-        """
-
-    def unsettled(self, attempt: Attempt[Any], verdict: Verdict, error: BaseException) -> None:
-        """The command that ends the job was refused or not answered; the TTR gives it out again."""
-
-    def disconnected(self, losses: Losses) -> None:
-        """A connection was lost; another one will be made."""
-
-    def troubled(self, error: BaseException) -> None:
-        """A `reserve`, or a command before it, has failed; it will be sent again."""
+    name: str
+    attempt: Attempt[Any] | None = None
+    error: BaseException | None = None
+    verdict: Verdict | None = None
+    seconds: float = 0.0
+    ending: Ending | None = None
+    stuck: int = 0
+    slots: int = 0
+    losses: Losses | None = None
 
 
-class Logged(Hooks):
-    """Logs what fails, is buried or is lost as warnings, the rest as information or debugging."""
+Hook = Callable[[Event], object]
 
-    log = Logger(namespace="beanstalk_twisted.worker")
+EVENTS: Final[Mapping[str, tuple[LogLevel, str] | None]] = {
+    "began": (LogLevel.debug, "{attempt}: begun"),
+    "touched": None,
+    "raised": None,
+    "failed": (LogLevel.warn, "{attempt}: failed: {kind}: {error}{frames}"),
+    "ended": (LogLevel.info, "{attempt}: {verdict} after {seconds:.3f} s"),
+    "lost": (LogLevel.warn, "{attempt}: lost: {ending.value}"),
+    "cancelled": (LogLevel.info, "{attempt}: cancelled"),
+    "stuck": (
+        LogLevel.warn, "{attempt}: given up, but its function still runs: {stuck} of {slots} slots "
+        "are stuck",
+    ),
+    "unsettled": (LogLevel.warn, "{attempt}: unsettled, was to be {verdict}: {error}"),
+    "disconnected": (
+        LogLevel.warn, "connection lost ({losses.reason}), and with it {count} {noun}{again}",
+    ),
+    "troubled": (LogLevel.warn, "no job: {error}"),
+}  # fmt: skip
+"""What is logged of each event, and at which level."""
 
-    def began(self, attempt: Attempt[Any]) -> None:
-        self.log.debug("{job}: begun", job=attempt)
+_AGAIN: Final = (
+    "; others will do these jobs again, and what comes of them here counts only if the same "
+    "server is back"
+)
 
-    def failed(self, attempt: Attempt[Any], error: BaseException) -> None:
+_log = Logger(namespace="beanstalk_twisted.worker")
+
+
+def log(event: Event) -> None:
+    """Write an event to Twisted's log."""
+    form = EVENTS[event.name]
+    if form is None:
+        return
+    level, text = form
+    facts = event._asdict()
+    if event.error is not None:
         # As text: to a test under trial, a failure that is logged as one is a fault in the test.
-        self.log.warn("{job}: failed: {kind}: {error}{frames}", job=attempt,
-                      kind=type(error).__name__, error=text_of(error),
-                      frames=frames_of(error))  # fmt: skip
+        facts |= {"kind": type(event.error).__name__, "error": text_of(event.error)}
+        facts["frames"] = frames_of(event.error) if event.name == "failed" else ""
+    if event.losses is not None:
+        count = len(event.losses.reservations)
+        noun = "reservation" if count == 1 else "reservations"
+        facts |= {"count": count, "noun": noun, "again": _AGAIN if count else ""}
+    if isinstance(event.verdict, Bury):
+        level = LogLevel.warn
+    _log.emit(level, text, **facts)
 
-    def ended(self, attempt: Attempt[Any], verdict: Verdict, seconds: float) -> None:
-        level = LogLevel.warn if isinstance(verdict, Bury) else LogLevel.info
-        self.log.emit(level, "{job}: {verdict} after {seconds:.3f} s", job=attempt,
-                      verdict=verdict, seconds=seconds)  # fmt: skip
 
-    def lost(self, attempt: Attempt[Any], ending: Ending) -> None:
-        self.log.warn("{job}: lost: {why}", job=attempt, why=ending.value)
+class Tally:
+    """A hook that counts, for metrics.
 
-    def cancelled(self, attempt: Attempt[Any]) -> None:
-        self.log.info("{job}: cancelled", job=attempt)
+    :ivar counts: how often each event has happened; in place of ``ended``, how often jobs were
+        ``done`` (deleted), ``released``, ``returned`` and ``buried``.
+    :ivar seconds: how long jobs were in our hands, all that have ended together.
+    """
 
-    def stuck(self, attempt: Attempt[Any], stuck: int, slots: int) -> None:
-        self.log.warn("{job}: given up, but its function still runs: {stuck} of {slots} slots are "
-                      "stuck", job=attempt, stuck=stuck, slots=slots)  # fmt: skip
+    _NAMES = {"Delete": "done", "Release": "released", "Return": "returned", "Bury": "buried"}
 
-    def unsettled(self, attempt: Attempt[Any], verdict: Verdict, error: BaseException) -> None:
-        self.log.warn("{job}: unsettled, was to be {verdict}: {error}", job=attempt,
-                      verdict=verdict, error=text_of(error))  # fmt: skip
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.seconds = 0.0
 
-    def disconnected(self, losses: Losses) -> None:
-        count = len(losses.reservations)
-        again = (
-            "; others will do these jobs again, and what comes of them here counts only if the "
-            "same server is back"
-        )
-        self.log.warn("connection lost ({why}), and with it {count} {reservations}{again}",
-                      why=losses.reason, count=count, again=again if count else "",
-                      reservations="reservation" if count == 1 else "reservations")  # fmt: skip
-
-    def troubled(self, error: BaseException) -> None:
-        self.log.warn("no job: {error}", error=text_of(error))
+    def __call__(self, event: Event) -> None:
+        if event.name == "ended":
+            self.counts[self._NAMES[type(event.verdict).__name__]] += 1
+            self.seconds += event.seconds
+        elif event.name != "raised":
+            self.counts[event.name] += 1
 
 
 def text_of(error: BaseException) -> str:
@@ -153,64 +152,22 @@ def frames_of(error: BaseException) -> str:
     return "\n" + shorten(text, MAX_TRACEBACK).rstrip()
 
 
-class Tally(Hooks):
-    """Counts, for metrics.
-
-    :ivar counts: how often each of ``began``, ``touched``, ``failed``, ``done`` (deleted),
-        ``released``, ``returned``, ``buried``, ``lost``, ``cancelled``, ``stuck``, ``unsettled``,
-        ``disconnected`` and ``troubled``.
-    :ivar seconds: how long jobs were in our hands, all that have ended together.
-    """
-
-    _NAMES = {"Delete": "done", "Release": "released", "Return": "returned", "Bury": "buried"}
-
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self.seconds = 0.0
-
-    def began(self, attempt: Attempt[Any]) -> None:
-        self.counts["began"] += 1
-
-    def touched(self, attempt: Attempt[Any]) -> None:
-        self.counts["touched"] += 1
-
-    def failed(self, attempt: Attempt[Any], error: BaseException) -> None:
-        self.counts["failed"] += 1
-
-    def ended(self, attempt: Attempt[Any], verdict: Verdict, seconds: float) -> None:
-        self.counts[self._NAMES[type(verdict).__name__]] += 1
-        self.seconds += seconds
-
-    def lost(self, attempt: Attempt[Any], ending: Ending) -> None:
-        self.counts["lost"] += 1
-
-    def cancelled(self, attempt: Attempt[Any]) -> None:
-        self.counts["cancelled"] += 1
-
-    def stuck(self, attempt: Attempt[Any], stuck: int, slots: int) -> None:
-        self.counts["stuck"] += 1
-
-    def unsettled(self, attempt: Attempt[Any], verdict: Verdict, error: BaseException) -> None:
-        self.counts["unsettled"] += 1
-
-    def disconnected(self, losses: Losses) -> None:
-        self.counts["disconnected"] += 1
-
-    def troubled(self, error: BaseException) -> None:
-        self.counts["troubled"] += 1
-
-
-class HookList:
+class Hooks:
     """All hooks of a worker; an exception from one is logged, and the others are still called."""
 
-    _log = Logger(namespace="beanstalk_twisted.worker")
+    def __init__(self, hooks: Iterable[Hook], logs: bool) -> None:
+        """:raise TypeError: one cannot be called."""
+        if not isinstance(hooks, Iterable) or isinstance(hooks, str):
+            raise TypeError(f"hooks is a list of functions of an Event, not {hooks!r}")
+        self._hooks = (*([log] if logs else []), *hooks)
+        for hook in self._hooks:
+            if not callable(hook) or isclass(hook):
+                raise TypeError(f"hooks is a list of functions of an Event; {hook!r} is none")
 
-    def __init__(self, hooks: Iterable[Hooks]) -> None:
-        self._hooks = tuple(hooks)
-
-    def call(self, name: str, *facts: object) -> None:
-        for hooks in self._hooks:
+    def call(self, name: str, attempt: Attempt[Any] | None = None, **facts: Any) -> None:
+        event = Event(name, attempt, **facts)
+        for hook in self._hooks:
             try:
-                getattr(hooks, name)(*facts)
+                hook(event)
             except BaseException:
-                self._log.failure("in a hook of the application: {what}", what=name)
+                _log.failure("in a hook of the application: {what}", what=name)

@@ -253,7 +253,7 @@ class JobRun(Reservation, Generic[T]):
             except (CancelledError, errors.NotFound, errors.NotCarriedOut, errors.Unanswered):
                 return None
             except errors.ClientError as error:
-                self._hooks.call("troubled", error)
+                self._hooks.call("troubled", error=error)
         await self.give_back_unseen()
         return None
 
@@ -350,7 +350,7 @@ class JobRun(Reservation, Generic[T]):
         if attempt.ending is Ending.LIMIT:
             error = TookTooLong(f"not done within {self._work.limit_s:g} s")
         self._error = error
-        self._hooks.call("_attempt_failed", attempt)
+        self._hooks.call("raised", attempt, error=error)
         chance = self._settings.chance()
         ask = partial(self._work.policy.after, attempt.stats, error, chance)
         return self._decide(attempt, "after", ask, Verdict)

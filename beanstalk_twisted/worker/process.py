@@ -16,9 +16,8 @@ from typing import Any, Final, NoReturn, TypeVar
 from twisted.internet.tcp import Connection
 
 from beanstalk_twisted.printable import escape
-from beanstalk_twisted.worker.attempt import Attempt
-from beanstalk_twisted.worker.hooks import Hooks, is_of_application
-from beanstalk_twisted.worker.policy import TookTooLong, Verdict
+from beanstalk_twisted.worker.hooks import Event, is_of_application
+from beanstalk_twisted.worker.policy import TookTooLong
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 """What ends it: what a supervisor sends, and Ctrl-C."""
@@ -124,7 +123,7 @@ def close_in_children(reactor: Any) -> None:
     os.register_at_fork(after_in_child=forked)
 
 
-class Watchdog(Hooks):
+class Watchdog:
     """Checks from a thread of its own whether the reactor runs.
 
     A function that blocks it for too long is interrupted by `TookTooLong`.  If it keeps blocking,
@@ -161,16 +160,10 @@ class Watchdog(Hooks):
         self._end_code, self._end_why = code, why
         self._end_s = monotonic() + most_s
 
-    # Many functions may run in one turn of the reactor.
-
-    def began(self, attempt: Attempt[Any]) -> None:
-        self._beats += 1
-
-    def _attempt_failed(self, attempt: Attempt[Any]) -> None:
-        self._beats += 1
-
-    def ended(self, attempt: Attempt[Any], verdict: Verdict, seconds: float) -> None:
-        self._beats += 1
+    def __call__(self, event: Event) -> None:
+        """Note a hook's event: many functions may run in one turn of the reactor."""
+        if event.name in ("began", "raised", "ended"):
+            self._beats += 1
 
     def _beat_again(self, reactor: Any) -> None:
         self._beats += 1

@@ -225,7 +225,7 @@ class Reserver(Generic[H]):
         lost = (CancelledError, errors.Unanswered, errors.NotCarriedOut)
         if self._is_stopped or error is None or isinstance(error, lost):
             return  # The next connection is asked again.
-        self._settings.hooks.call("troubled", error)
+        self._settings.hooks.call("troubled", error=error)
         self._timer = self._clock.callLater(REST_S, self._watch)
 
     def _stop_timer(self) -> None:
@@ -235,7 +235,7 @@ class Reserver(Generic[H]):
     def _lost(self, losses: Losses) -> None:
         self.session = None
         self._stop_timer()
-        self._settings.hooks.call("disconnected", losses)
+        self._settings.hooks.call("disconnected", losses=losses)
         self.cancel_reserves()
         for sent in list(self._bound):
             sent.cancel()
@@ -280,11 +280,11 @@ class Reservation:
             await self.tell_loss(attempt)
         except errors.ClientError as error:
             self._report_error(attempt)
-            self._hooks.call("unsettled", attempt, verdict, error)
+            self._hooks.call("unsettled", attempt, verdict=verdict, error=error)
         else:
             self._report_error(attempt)
             seconds = self._clock.seconds() - self._began_s
-            self._hooks.call("ended", attempt, verdict, seconds)
+            self._hooks.call("ended", attempt, verdict=verdict, seconds=seconds)
 
     async def give_back_unseen(self) -> None:
         """Release it: without its TTR it cannot be kept.  Nor is its priority known."""
@@ -293,7 +293,7 @@ class Reservation:
         try:
             await self._send("release", lambda client: client.release(self._job, delay=delay))
         except errors.ClientError as error:
-            self._hooks.call("troubled", error)
+            self._hooks.call("troubled", error=error)
 
     def touch(self) -> Deferred[None]:
         """Let its TTR begin again."""
@@ -327,7 +327,7 @@ class Reservation:
                                 frames=frames_of(error))  # fmt: skip
         else:
             self._report_error(attempt)
-            self._hooks.call("lost", attempt, why)
+            self._hooks.call("lost", attempt, ending=why)
 
     def _report_error(self, attempt: Attempt[Any]) -> None:
         """Report why the attempt has failed, after the server's answer: the job of a cancelled
@@ -335,7 +335,7 @@ class Reservation:
         """
         error, self._error = self._error, None
         if error is not None:
-            self._hooks.call("failed", attempt, error)
+            self._hooks.call("failed", attempt, error=error)
 
     async def _tell_server(self, attempt: Attempt[Any], verdict: Verdict) -> Verdict:
         """:return: what was done: a server that has no `return-job` is sent a release."""

@@ -18,7 +18,7 @@ from beanstalk_twisted.client.endpoints import Backoff, the_reactor
 from beanstalk_twisted.client.pending import cancel
 from beanstalk_twisted.worker.attempt import Ending
 from beanstalk_twisted.worker.handlers import Threads
-from beanstalk_twisted.worker.hooks import HookList, Hooks, Logged
+from beanstalk_twisted.worker.hooks import Hook, Hooks
 from beanstalk_twisted.worker.job_run import JobRun
 from beanstalk_twisted.worker.policy import PATIENCE_S, REST_S, Demand, Policy
 from beanstalk_twisted.worker.reserver import Reserver
@@ -30,7 +30,6 @@ from beanstalk_twisted.worker.settings import (
     Route,
     Settings,
     Tube,
-    hooks_of,
     one_kind,
     threads_of,
 )
@@ -164,7 +163,7 @@ class ReserveScheduler:
         self._demand.got_none(self._clock.seconds())
         if not failure.check(errors.TimedOut, errors.DeadlineSoon):
             self._rest_until_s = self._clock.seconds() + REST_S
-            self._settings.hooks.call("troubled", failure.value)
+            self._settings.hooks.call("troubled", error=failure.value)
         self.look()
 
     def stop(self) -> None:
@@ -212,7 +211,7 @@ class Worker(Service, Generic[T]):
         handler: Handler[T] | Route, concurrency: int = 1, *,
         weights: Mapping[Tube, int] | None = None, mode: str = FIFO,
         serialiser: Serialiser[T] | None = None,
-        policy: Policy | None = None, hooks: Iterable[Hooks] = (), logs: bool = True,
+        policy: Policy | None = None, hooks: Iterable[Hook] = (), logs: bool = True,
         in_threads: bool | Threads = False, touches: bool = True, limit_s: float | None = None,
         stuck_s: float = STUCK_S, all_stuck: Callable[[], object] | None = None,
         finish_s: float = FINISH_S, connections: int = CONNECTIONS, reactor: Any = None,
@@ -232,7 +231,8 @@ class Worker(Service, Generic[T]):
             weights ``weighted``, jobs of each tube, or ``weighted-fair``, time of workers.
         :param serialiser: reads bodies; they are bytes without one.
         :param policy: decides about failures; `policy.Retry` without one.
-        :param logs: call `hooks.Logged` as well, which writes to Twisted's log.
+        :param logs: write to Twisted's log what happens.
+        :param hooks: called with each `hooks.Event`.
         :param in_threads: the handler blocks: run it in threads, as many as ``concurrency``.
         :param touches: touch each job in time for as long as it is worked on.
         :param limit_s: how long an attempt may take, seconds; None for ever.  Then it is cancelled.
@@ -259,7 +259,7 @@ class Worker(Service, Generic[T]):
             endpoint=endpoint, route=route, concurrency=concurrency, connections=connections,
             tubes=(tubes,) if isinstance(tubes, str | bytes) else tuple(tubes),
             weights=dict(weights or {}), mode=mode, threads=threads,
-            hooks=HookList((Logged(), *hooks_of(hooks)) if logs else hooks_of(hooks)), logs=logs,
+            hooks=Hooks(hooks, logs), logs=logs,
             finish_s=finish_s, clock=clock, grace_s=grace_s, backoff=backoff, chance=chance,
             token=token,
         )  # fmt: skip
@@ -355,7 +355,7 @@ class Worker(Service, Generic[T]):
     def _left(self, reserver: Jobs, number: int, run: JobRun[T]) -> None:
         reserver.leave(number, run)
         stuck = self.stuck_slots
-        self._settings.hooks.call("stuck", run.attempt, stuck, self.concurrency)
+        self._settings.hooks.call("stuck", run.attempt, stuck=stuck, slots=self.concurrency)
         self._scheduler.look()
         self._look_whether_idle()
         if stuck == self.concurrency and not self._is_stopping:

@@ -1,6 +1,6 @@
 """The settings of a worker, checked when it is made and not when the first job comes."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import isclass, iscoroutinefunction, signature
 from typing import Any, Final, Generic, TypeVar
@@ -15,7 +15,7 @@ from beanstalk_twisted.client.endpoints import Backoff
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.worker.attempt import Attempt
 from beanstalk_twisted.worker.handlers import PoolThreads, Threads
-from beanstalk_twisted.worker.hooks import HookList, Hooks
+from beanstalk_twisted.worker.hooks import Hooks
 from beanstalk_twisted.worker.policy import Policy, Retry
 from beanstalk_twisted.worker.serialisers import Bytes, Serialiser
 
@@ -113,7 +113,7 @@ class Settings:
     route: Route
     concurrency: int
     connections: int
-    hooks: HookList
+    hooks: Hooks
     logs: bool
     threads: Threads | None
     finish_s: float
@@ -169,17 +169,6 @@ class Settings:
 
 def _name(tube: Tube) -> bytes:
     return tube.encode() if isinstance(tube, str) else tube
-
-
-def hooks_of(hooks: Iterable[Hooks]) -> tuple[Hooks, ...]:
-    """:raise TypeError: one is no object of `Hooks`."""
-    if isinstance(hooks, Hooks) or not isinstance(hooks, Iterable):
-        raise TypeError(f"hooks is a list of objects of Hooks, not {hooks!r}")
-    found = tuple(hooks)
-    for each in found:
-        if not isinstance(each, Hooks):
-            raise TypeError(f"hooks is a list of objects of Hooks; {each!r} is none")
-    return found
 
 
 def threads_of(wanted: bool | Threads, handler: object, reactor: Any, most: int) -> Threads | None:

@@ -327,15 +327,15 @@ def import_lines(
     :param ignored: counts the fields that nobody here knows: a newer version may have written them.
     :raise WrongLine: one cannot be understood; nothing is left of the new log.
     """
-    documents = _documents(lines, Counter() if ignored is None else ignored)
-    head, first = _read_head(documents, now_ns)
+    numbered = documents(lines, Counter() if ignored is None else ignored)
+    head, first = _read_head(numbered, now_ns)
     origin = Origin("import", head.sources)
     with NewLog(
         output, origin, floors=head.floors, pauses=head.pauses, policies=head.policies,
         segment_bytes=segment_bytes, now_ns=now_ns,
     ) as log:  # fmt: skip
         jobs = _Jobs(head.floors.next_job_id, now_ns, head.keys)
-        for done, (number, document) in enumerate(chain(first, documents), start=1):
+        for done, (number, document) in enumerate(chain(first, numbered), start=1):
             log.add(jobs.read(number, document))
             for shared in log.shared_keys:
                 why = f"tags: unique_key: job {shared.holder} of the tube has it already"
@@ -352,7 +352,7 @@ def import_lines(
 _Numbered = tuple[int, Mapping[str, Any]]
 
 
-def _documents(lines: Iterable[bytes], ignored: Counter[str]) -> Iterator[_Numbered]:
+def documents(lines: Iterable[bytes], ignored: Counter[str]) -> Iterator[_Numbered]:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -379,7 +379,7 @@ def _count_unknown(document: Mapping[str, Any], ignored: Counter[str]) -> None:
             ignored[name] += 1
 
 
-def _read_head(documents: Iterator[_Numbered], now_ns: int) -> tuple[_Head, list[_Numbered]]:
+def _read_head(numbered: Iterator[_Numbered], now_ns: int) -> tuple[_Head, list[_Numbered]]:
     head = _Head(Floors(), [], [], [], [])
     lines: dict[str, int] = {}
 
@@ -392,7 +392,7 @@ def _read_head(documents: Iterator[_Numbered], now_ns: int) -> tuple[_Head, list
             )
             raise WrongLine(number, why)
 
-    for number, document in documents:
+    for number, document in numbered:
         kind = document.get("kind", "job")
         if kind == "job":
             return head, [(number, document)]
@@ -449,23 +449,7 @@ class _Jobs:
             why = f"a line of kind {document['kind']!r} behind a job; put it before the first one"
             raise WrongLine(number, why)
         fields = LineFields(number, document)
-        state = fields.state()
-        job_id = self._id(fields)
-        created = fields.time("created", self._now_ns)
-        delay_s = fields.whole("delay_s", MAX_U32, 0)
-        tags = fields.tags()
-        deadline = self._deadline(fields, state, delay_s, tags)
-        if state is State.DELAYED and "delay_s" not in document and deadline != NEVER_NS:
-            # A server lets no job wait longer than its delay: its clock may have jumped.
-            delay_s = fields.seconds_until(deadline, self._now_ns)
-        reserves, timeouts, releases, buries, kicks = (
-            fields.whole(name, MAX_U32, 0) for name in COUNTERS
-        )
-        return StoredJob(
-            job_id, fields.tube(), state, fields.whole("priority", MAX_U32, DEFAULT_PRIORITY),
-            delay_s, max(1, fields.whole("ttr_s", MAX_U32, DEFAULT_TTR_S)), created,
-            deadline, fields.body(), reserves, timeouts, releases, buries, kicks, tags,
-        )  # fmt: skip
+        return read_job(fields, self._id(fields), self._now_ns)
 
     def _id(self, fields: LineFields) -> int:
         if "job" not in fields.document and self._next_id > MAX_JOB_ID:
@@ -479,14 +463,37 @@ class _Jobs:
         self._next_id = max(self._next_id, job_id + 1)
         return job_id
 
-    def _deadline(self, fields: LineFields, state: State, delay_s: int, tags: Tags | None) -> int:
-        """A delayed job without one waits for its group, or else is delayed from now on; a buried
-        one is buried now, one behind the other.
-        """
-        if state is State.DELAYED:
-            if tags is not None and tags.after and fields.document.get("deadline") is None:
-                return NEVER_NS
-            return fields.time("deadline", self._now_ns + delay_s * NS)
-        if state is State.BURIED:
-            return fields.time("deadline", self._now_ns + fields.number)
-        return 0
+
+def read_job(fields: LineFields, job_id: int, now_ns: int) -> StoredJob:
+    """:raise WrongLine: the document describes no job."""
+    state = fields.state()
+    created = fields.time("created", now_ns)
+    delay_s = fields.whole("delay_s", MAX_U32, 0)
+    tags = fields.tags()
+    deadline = _deadline(fields, state, delay_s, tags, now_ns)
+    if state is State.DELAYED and "delay_s" not in fields.document and deadline != NEVER_NS:
+        # A server lets no job wait longer than its delay: its clock may have jumped.
+        delay_s = fields.seconds_until(deadline, now_ns)
+    reserves, timeouts, releases, buries, kicks = (
+        fields.whole(name, MAX_U32, 0) for name in COUNTERS
+    )
+    return StoredJob(
+        job_id, fields.tube(), state, fields.whole("priority", MAX_U32, DEFAULT_PRIORITY),
+        delay_s, max(1, fields.whole("ttr_s", MAX_U32, DEFAULT_TTR_S)), created,
+        deadline, fields.body(), reserves, timeouts, releases, buries, kicks, tags,
+    )  # fmt: skip
+
+
+def _deadline(
+    fields: LineFields, state: State, delay_s: int, tags: Tags | None, now_ns: int
+) -> int:
+    """Return the deadline; a delayed job without one waits for its group, or else is delayed from
+    now on; a buried one is buried now, after those of the lines before.
+    """
+    if state is State.DELAYED:
+        if tags is not None and tags.after and fields.document.get("deadline") is None:
+            return NEVER_NS
+        return fields.time("deadline", now_ns + delay_s * NS)
+    if state is State.BURIED:
+        return fields.time("deadline", now_ns + fields.number)
+    return 0

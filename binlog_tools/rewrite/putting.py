@@ -97,7 +97,7 @@ class Journal:
             os.truncate(self.path, size)
         except (ValueError, KeyError, TypeError, AttributeError):
             raise Stopped(
-                f"{self.path} is not the journal of this log and this server; "
+                f"{self.path} is not the journal of these jobs and this server; "
                 f"name another one with --journal"
             ) from None
 

@@ -13,12 +13,22 @@ from typing import Any
 
 import pytest
 
+from beanstalk_twisted.client.errors import NotAnnounced
+from beanstalk_twisted.client.pool.hashing import Split
+from beanstalk_twisted.client.pool.pool import named
+from beanstalk_twisted.client.sync import Client
 from beanstalk_twisted.tasks import ResultLost, TaskFailed
-from tests.server_process import LIMIT_S, ServerProcess, ours_at_once, wait_until
+from tests.server_process import (
+    LIMIT_S,
+    ServerProcess,
+    our_worker,
+    ours_at_once,
+    theirs,
+    wait_until,
+)
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 EXAMPLES = ROOT / "examples"
-
 APPLICATION = """
 import asyncio, os, time
 from pathlib import Path
@@ -63,8 +73,7 @@ async def sleep(seconds: float) -> str:
 
 
 def work(server: ServerProcess, name: str, folder: Path, *options: str) -> ServerProcess:
-    command = [sys.executable, "-m", "beanstalk_twisted.work", "-v", *options, name]
-    return ServerProcess(command, folder, environment(server))
+    return ServerProcess(our_worker("-v", *options, name), folder, environment(server))
 
 
 def environment(server: ServerProcess) -> dict[str, str]:
@@ -79,13 +88,17 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 
 def application(server: ServerProcess, folder: Path, client: str = "sync") -> Any:
     """Write the application for its worker, and import it here."""
-    path = folder / "application.py"
-    path.write_text(APPLICATION.format(client=client))
-    spec = importlib.util.spec_from_file_location("application", path)
+    (folder / "application.py").write_text(APPLICATION.format(client=client))
+    module = imported(folder)
+    module.app.connect(f"127.0.0.1:{server.port()}")
+    return module
+
+
+def imported(folder: Path) -> Any:
+    spec = importlib.util.spec_from_file_location("application", folder / "application.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    module.app.connect(f"127.0.0.1:{server.port()}")
     return module
 
 
@@ -120,6 +133,17 @@ def test_the_service_of_the_examples_outlives_the_death_of_its_worker_and_its_se
                 server.port()
                 assert call("ada", "hopper") == ["False", "True"]
                 worker.wait_for("welcome hopper")
+
+
+def test_the_next_runs_of_an_app_are_shown() -> None:
+    done = subprocess.run(
+        our_worker("--preview", "2", "service:app"), cwd=EXAMPLES,
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+        timeout=LIMIT_S,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    shown = [line.split("\t")[:2] for line in done.stdout.splitlines()]
+    assert shown == [["report", "reports"]] * 2
 
 
 def test_results_of_threads_processes_and_coroutines_come_back(
@@ -170,6 +194,44 @@ def is_running(path: Path) -> bool:
     return state.rpartition(")")[2].split()[0] != "Z"
 
 
+SPLIT = """
+from beanstalk_twisted.tasks import App
+
+app = App(*{servers})
+
+def say(text: str) -> None:
+    print("said", text, flush=True)
+
+for number in range(8):
+    app.task(name=f"say{{number}}", tube=f"tube{{number}}", rate=100)(say)
+"""
+
+
+def test_one_worker_takes_the_jobs_of_several_servers_over_which_tubes_are_split(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    with ServerProcess(ours_at_once("-p", 0), tmp_path) as second:
+        places = [f"127.0.0.1:{each.port()}" for each in (server, second)]
+        (tmp_path / "application.py").write_text(SPLIT.format(servers=places))
+        module = imported(tmp_path)
+        tubes = module.app.tubes
+        chosen = {tube: module.app.server_of(tube) for tube in tubes}
+        split = Split(dict.fromkeys(named(places), 1))
+        assert chosen == {tube: split.server_of(tube).removeprefix("tcp:") for tube in tubes}
+        for name, task in module.app.tasks.items():
+            task.delay(name)
+        for each, place in ((server, places[0]), (second, places[1])):
+            with Client(place) as client:
+                assert {tube for tube in client.list_tubes() if tube != "default"} == {
+                    tube for tube in tubes if chosen[tube] == place
+                }
+            assert each.process.poll() is None
+        with work(server, "application:app", tmp_path) as worker:
+            for name in module.app.tasks:
+                worker.wait_for(f"said {name}")
+    module.app.close()
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -198,3 +260,33 @@ def test_a_call_can_be_awaited(server: ServerProcess, tmp_path: Path) -> None:
 
     with work(server, "application:app", tmp_path, "-n", "2"):
         asyncio.run(main())
+
+
+PLAIN = """
+from beanstalk_twisted.tasks import App, current_attempt
+
+app = App()
+
+@app.task(tube="mail", retries=1, rate=5)
+def send(to: str) -> None:
+    number = current_attempt().number
+    print("attempt", number, "for", to, flush=True)
+    if number == 1:
+        raise OSError("try again")
+"""
+
+
+def test_tasks_without_extensions_work_with_the_real_beanstalkd(tmp_path: Path) -> None:
+    (tmp_path / "application.py").write_text(PLAIN)
+    module = imported(tmp_path)
+    with ServerProcess(theirs("-p", 0), tmp_path) as server:
+        module.app.connect(f"127.0.0.1:{server.port()}")
+        module.send.delay("ada")
+        with pytest.raises(NotAnnounced, match="which results need"):
+            module.send.using(result=True).delay("ada")
+        with pytest.raises(NotAnnounced, match="idp:"):
+            module.send.using(unique_by="ada").delay("ada")
+        with work(server, "application:app", tmp_path) as worker:
+            worker.wait_for("the rate of tube mail is not set: tube-policy: not sent")
+            worker.wait_for("attempt 2 for ada")
+    module.app.close()

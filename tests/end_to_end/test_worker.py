@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,12 +20,12 @@ from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.endpoints import Backoff
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.worker.attempt import Attempt, Ending
-from beanstalk_twisted.worker.hooks import Hooks, Tally
+from beanstalk_twisted.worker.hooks import Event, Tally
 from beanstalk_twisted.worker.service import Worker
 from tests.conftest import the_reactor
 from tests.end_to_end.test_client import EACH_SERVER, Command, connected, endpoint_of, ours, server
 from tests.sampling import one_in
-from tests.server_process import LIMIT_S, ServerProcess
+from tests.server_process import LIMIT_S, ServerProcess, our_worker
 
 __all__ = ["server"]  # A fixture is used by being imported.
 
@@ -144,9 +143,9 @@ async def test_a_killed_server_that_is_started_again_is_worked_for_again(
 
 
 async def test_a_server_that_hangs_is_given_up_and_the_jobs_with_it(server: ServerProcess) -> None:
-    class Noted(Hooks):
-        def lost(self, attempt: Attempt[Any], ending: Ending) -> None:
-            endings.append(ending)
+    def note(event: Event) -> None:
+        if event.ending is not None:
+            endings.append(event.ending)
 
     endings: list[Ending] = []
     slow = Slow()
@@ -154,7 +153,7 @@ async def test_a_server_that_hangs_is_given_up_and_the_jobs_with_it(server: Serv
     async with connected(endpoint) as client:
         await client.use("hung")
         job = await client.put(b"x", ttr=1)
-        async with working(endpoint, "hung", slow, hooks=[Noted()], grace_s=5):
+        async with working(endpoint, "hung", slow, hooks=[note], grace_s=5):
             await slow.has_begun(1)
             server.process.send_signal(signal.SIGSTOP)
             try:
@@ -192,7 +191,7 @@ def work(
 ) -> subprocess.Popen[str]:  # fmt: skip
     """Start a worker process; ``-v`` tells each job."""
     return subprocess.Popen(
-        [sys.executable, "-m", "beanstalk_twisted.work", "-v", *options],
+        our_worker("-v", *options),
         cwd=folder, text=True, stderr=stderr, stdout=subprocess.PIPE,
         env={
             **os.environ, "BEANSTALK_SERVER": f"127.0.0.1:{server.port()}",
@@ -350,8 +349,7 @@ async def test_a_server_that_is_not_there_is_told_once_and_once_when_it_is(
     with ServerProcess(ours("-p", 0), tmp_path) as first:
         port = first.port()
     process = subprocess.Popen(
-        [sys.executable, "-m", "beanstalk_twisted.work", "-n", "3", "-s",
-         f"127.0.0.1:{port}", "json:loads"],
+        our_worker("-n", "3", "-s", f"127.0.0.1:{port}", "json:loads"),
         text=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
     assert process.stderr is not None
@@ -480,8 +478,9 @@ def test_the_next_runs_of_a_file_are_shown_without_a_server(tmp_path: Path) -> N
     text = '[yearly]\ncron = "0 12 1 7 *"\ntube = "a"\nzone = "Europe/Berlin"\n'
     (tmp_path / "jobs.toml").write_text(text + '[minutely]\ncron = "* * * * *"\ntube = "b"\n')
     done = subprocess.run(
-        [sys.executable, "-m", "beanstalk_twisted.work", "--recurring",
-         str(tmp_path / "jobs.toml"), "--preview", "2", "-s", "127.0.0.1:1"],
+        our_worker(
+            "--recurring", tmp_path / "jobs.toml", "--preview", "2", "-s", "127.0.0.1:1"
+        ),
         capture_output=True, text=True, timeout=LIMIT_S,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
@@ -526,17 +525,17 @@ async def test_what_a_function_raises_is_logged_whatever_its_text(
 @pytest.mark.parametrize(
     ("options", "why"),
     one_in(5, [
-        (["json:loads", "--preview", "1"], "--preview is for --recurring alone"),
-        (["--preview", "1"], "--preview is for --recurring alone"),
+        (["json:loads", "--preview", "1"], "--preview is for an app, or for --recurring alone"),
+        (["--preview", "1"], "--preview is for an app, or for --recurring alone"),
         (["--recurring", "no/file", "--preview", "1"], "no/file: No such file"),
         (["--recurring", "no/file", "--preview", "0"], "is not in the range"),
         (["--recurring", "no/file", "--preview", "1001"], "is not in the range"),
         (["--recurring", "no/file"], "no/file: No such file"),
-        (["--recurring", "no/file", "--tube", "a"], "--tube is for a function"),
+        (["--recurring", "no/file", "--tube", "a"], "--tube is for an app, a function"),
         (["json:dumps", "--tube", "a=x", "--mode", "weighted"], "a weight is a number"),
         (["json:dumps", "--tube", "a=0", "--mode", "weighted"], "is 1 to 1000, not 0"),
         (["json:dumps", "--tube", "a=2"], "weights count in the modes"),
-        ([], "name a function"), (["json:dumps", "--shell", "true"], "name a function"),
+        ([], "name an app or a function"), (["json:dumps", "--shell", "true"], "not both"),
         (["--shell", "true", "--json"], "--json is for a function"),
         (["--shell", " "], "the shell command is empty"),
         (["no_such:f"], "No module named"), (["json:dumps", "-s", "host:x"], "is no server"),
@@ -548,8 +547,7 @@ async def test_what_a_function_raises_is_logged_whatever_its_text(
 )  # fmt: skip
 def test_wrong_usage_is_told_with_2(options: list[str], why: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "beanstalk_twisted.work", *options],
-        capture_output=True, text=True, timeout=LIMIT_S,
+        our_worker(*options), capture_output=True, text=True, timeout=LIMIT_S,
     )  # fmt: skip
     assert done.returncode == 2
     assert why in done.stderr

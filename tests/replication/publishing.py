@@ -73,10 +73,10 @@ class ActiveLog:
         self.publisher = Publisher(
             self.stream, self.reactor, self.reactor.now_ns, self.lease, self.messages.last, WHO
         )
-        self.publisher.lead(
-            Times(clock.now_ns), self.failed, {1: 1}, self.log.last_lsn,
-            PublisherEvents(self.fenced.append, self.refusals.append),
-        )  # fmt: skip
+        self.publisher.acknowledged_lsn = self.log.last_lsn
+        self.publisher.segments.first_positions[1] = 1
+        events = PublisherEvents(self.fenced.append, self.refusals.append)
+        self.publisher.lead(Times(clock.now_ns), self.failed, events)
         environment = Environment(
             self.directory, self.io, self.io, self.reactor, clock, self.failed
         )

@@ -50,7 +50,7 @@ class Filled:
         self.io = HeldIo()
         self.told: list[tuple[int, int]] = []
         self.most_ahead = 0
-        self.filled: Deferred[dict[int, int]] = Deferred.fromCoroutine(
+        self.filled: Deferred[None] = Deferred.fromCoroutine(
             fill(
                 self.publisher, before.directory, self.io, self.ends, LOG_LSN, WHO, lambda: 5,
                 lambda *told: self.told.append(told),
@@ -85,8 +85,8 @@ def _log(segments: int, *, ends: bool, body: bytes = b"x" * 4000) -> ActiveLog:
 def test_the_stream_has_the_segments_as_they_are_on_disk(ends: bool) -> None:
     filled = Filled(_log(4, ends=ends))
     filled.run()
-    assert isinstance(filled.filled.result, dict)
-    first_positions = filled.filled.result
+    assert filled.filled.called
+    first_positions = filled.publisher.segments.first_positions
     said = filled.before.said()
     notes = [each for each in said if isinstance(each, Note)]
     assert [note.kind for note in notes] == [Kind.FILL_BEGINS, Kind.FILL_ENDS]

@@ -359,7 +359,7 @@ def test_a_late_segment_is_not_what_both_have_where_the_stream_begins_with_its_f
     keep_here(fenced, late)
     come_late(cluster, late)
     begin_late(cluster, fenced)
-    start, position = max(standby.outcome.first_positions.items())
+    start, position = max(standby.outcome.publisher.segments.first_positions.items())
     for job_id in list(standby.queue.state.jobs):
         standby.delete(job_id)
     standby.outcome.opened.log.append(Trim(start, standby.clock.now_ns()))
@@ -607,7 +607,7 @@ def test_a_stream_without_a_whole_log_is_filled_from_the_one_that_is_here(
     cluster.pass_s(0.5, host)
     check_same(host, standby)
     assert len(standby.bodies()) == 31
-    firsts = host.outcome.first_positions
+    firsts = host.outcome.publisher.segments.first_positions
     assert sorted(firsts) == list(range(1, max(firsts) + 1))
 
 
@@ -818,7 +818,7 @@ def purged_past(
     directory = standby.kill()
     if takes_over:
         cluster.pass_s(LEASE_S + 1)
-    newest = max(active.outcome.first_positions)
+    newest = max(active.outcome.publisher.segments.first_positions)
     old = list(active.queue.state.jobs)
     for n in range(80):
         active.put(b"new %d" % n + bytes(1000))
@@ -1247,7 +1247,10 @@ def test_dead_segments_are_removed() -> None:
     cluster.pass_s(0.5, active)
     assert segments_of(standby.directory) == segments_of(active.directory)[-1:]
     cluster.pass_s(LEASE_S + 1)
-    assert list(standby.outcome.first_positions) == [log.segment, log.segment + 1]
+    assert list(standby.outcome.publisher.segments.first_positions) == [
+        log.segment,
+        log.segment + 1,
+    ]
 
 
 def test_no_more_is_received_than_the_disk_can_take() -> None:

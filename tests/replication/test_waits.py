@@ -1,14 +1,14 @@
 """What is said in other threads, waited for in the reactor's."""
 
-from collections.abc import Sequence
 from concurrent.futures import Future
 
-import pytest
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.replication.stream.interface import Message, Unreachable
-from beanstalk_twisted.replication.waits import Receiver, Waits, in_reactor
+from beanstalk_twisted.replication.receiving import ReceiveBuffer
+from beanstalk_twisted.replication.stream.interface import Silence, Unreachable
+from beanstalk_twisted.replication.waits import Waits, in_reactor
+from tests.replication.stream.memory import MemoryLog, MemoryStream
 from tests.replication.world import Process
 
 
@@ -70,19 +70,21 @@ def test_a_sleep_ends_after_its_time() -> None:
 
 
 def test_a_standby_that_cannot_take_what_it_receives_ends() -> None:
-    def has_no_room(messages: Sequence[Message]) -> None:
+    def has_no_room() -> None:
         raise MemoryError
 
-    reactor, failures = Process(), list[Failure]()
-    receiver = Receiver(
-        reactor, has_no_room, lambda error: pytest.fail(str(error)), failures.append
-    )
-    receiver.receive([Message(1, b"")])
-    reactor.settle()
+    reactor, failures, log = Process(), list[Failure](), MemoryLog()
+    buffer = ReceiveBuffer(
+        MemoryStream(log, reactor), reactor, reactor.now_ns, Silence(1, 0), Waits(reactor),
+        lambda work: work.close(), failures.append, has_no_room,
+    )  # fmt: skip
+    buffer.follow()
+    log.append(b"one", 0)
+    reactor.pass_s(0.1)
     assert [failure.type for failure in failures] == [MemoryError]
-    receiver.stop()
-    receiver.receive([Message(2, b"")])
-    reactor.settle()
+    buffer.leave()
+    log.append(b"two", 1)
+    reactor.pass_s(0.1)
     assert len(failures) == 1
 
 

@@ -1,6 +1,4 @@
-"""The source as Spark calls it, but without Spark: options, schemas, conditions, tasks,
-damage.
-"""
+"""The source as Spark calls it, but without Spark: options, schemas, conditions, tasks, damage."""
 
 from __future__ import annotations
 

@@ -126,7 +126,12 @@ def test_arguments_go_through_json_and_come_back_as_they_are_annotated() -> None
 
 @pytest.mark.parametrize(
     ("args", "why"),
-    [((), "missing a required"), (({1},), "set cannot be written"), ((float("nan"),), "JSON")],
+    [
+        ((), "missing a required"),
+        ((7,), "send: to is int, not str"),
+        (({1},), "set cannot be written"),
+        ((float("nan"),), "JSON"),
+    ],
 )
 def test_a_call_that_cannot_be_is_refused_where_it_is_made(args: Any, why: str) -> None:
     task = App().task()(send)

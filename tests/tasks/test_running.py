@@ -198,9 +198,10 @@ def test_a_result_is_waited_for_once_and_its_reply_is_gone(beanstalk: Beanstalk)
     [
         (ValueError("no"), "ValueError: no"), (ValueError("x" * 2000), "x" * 900),
         ({1}, "TypeError: the result cannot be written: set"),
+        ("x" * 70_000, "ValueError: the result has 70013 bytes, too many for a job"),
         (ValueError("\ud800"), "ValueError: ?"),
     ],
-    ids=["text", "long text", "no JSON", "no Unicode"],
+    ids=["text", "long text", "no JSON", "too big", "no Unicode"],
 )  # fmt: skip
 def test_a_failure_comes_with_its_text_when_there_are_no_more_attempts(
     beanstalk: Beanstalk, outcome: Any, said: str
@@ -273,3 +274,25 @@ def test_no_result_in_time_none_asked_for_and_none_that_a_server_could_keep(
     with pytest.raises(NotAnnounced, match="which results need"):
         office.result(task.using(result=True).delay())
     assert len(beanstalk.jobs("math")) == 2  # Nothing was put.
+
+
+@pytest.mark.beanstalk(has_log=False)
+def test_policies_are_set_once_and_again_on_a_server_that_has_forgotten_them(
+    beanstalk: Beanstalk,
+) -> None:
+    office = Office(beanstalk, result_ttl_s=100)
+    task = office.app.task(tube="math", result=True, rate=50)(lambda: 1)
+    office.start()
+    for _ in range(2):
+        for _ in range(3):
+            office.result(task.delay())
+        beanstalk.advance(1)
+        set_now = [each.line for each in beanstalk.commands if each.name == "tube-policy"]
+        assert set_now == [
+            b"tube-policy math rate=50", b"tube-policy tasks.replies max-age=100 expired=delete",
+        ]  # fmt: skip
+        beanstalk.assert_jobs(REPLIES, ready=3)
+        beanstalk.kill()
+        beanstalk.start()
+        beanstalk.clear()
+        beanstalk.advance(60)

@@ -12,7 +12,7 @@ from twisted.logger import LogLevel, capturedLogs, formatEvent
 
 from beanstalk_twisted.client.service import Losses
 from beanstalk_twisted.worker.handlers import InlineThreads
-from beanstalk_twisted.worker.hooks import MAX_TEXT, MAX_TRACEBACK, Logged, Tally
+from beanstalk_twisted.worker.hooks import MAX_TEXT, MAX_TRACEBACK, Event, Tally, log
 from beanstalk_twisted.worker.policy import Bury, Retry
 from beanstalk_twisted.worker.serialisers import Json
 from tests.worker.world import Shop, Slow
@@ -185,6 +185,6 @@ AGAIN = (
 )  # fmt: skip
 def test_the_cost_of_a_lost_connection_is_in_words(lost: tuple[int, ...], words: str) -> None:
     with capturedLogs() as events:
-        Logged().disconnected(Losses(lost, (), ConnectionError("gone")))
+        log(Event("disconnected", losses=Losses(lost, (), ConnectionError("gone"))))
     told = [formatEvent(each) for each in events]
     assert told == [f"connection lost (gone), and with it {words}"]

@@ -19,7 +19,7 @@ from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.worker import command, hooks, policy, process, recurring, service, settings
 from beanstalk_twisted.worker import recurring as schedule
 from beanstalk_twisted.worker.attempt import Attempt
-from beanstalk_twisted.worker.hooks import Hooks
+from beanstalk_twisted.worker.hooks import EVENTS, Event
 from beanstalk_twisted.worker.job_run import EARLIEST, LATEST
 from beanstalk_twisted.worker.policy import Retry
 from beanstalk_twisted.worker.recurring import Schedule
@@ -126,14 +126,11 @@ def test_the_file_of_schedules_of_the_page_is_one(tmp_path: Path) -> None:
     assert set(schedule.KINDS) == fields - {"name"}
 
 
-def test_the_hooks_are_those_of_the_code() -> None:
-    methods = {name: each for name, each in vars(Hooks).items() if name[0] != "_"}
-    written = [
-        f"{name}({', '.join(list(inspect.signature(each).parameters)[1:])})"
-        for name, each in methods.items()
-    ]
+def test_the_events_are_those_of_the_code() -> None:
     text = section(PAGE, "Logs and metrics")
-    assert re.findall(r"`(\w+\([^`]*\))`", text.partition("methods are")[2]) == written
+    assert re.findall(r"`(\w+)`", text.partition("events are")[2].partition(".")[0]) == list(EVENTS)
+    facts = re.findall(r"`(\w+)`", text.partition("An event has")[2].partition(".")[0])
+    assert facts == list(Event._fields)
 
 
 def test_the_options_of_a_task_are_those_of_the_code() -> None:

@@ -12,7 +12,7 @@ from twisted.logger import LogLevel, capturedLogs, formatEvent
 from beanstalk_twisted.client.stats import JobStats
 from beanstalk_twisted.wire.replies import UNKNOWN_COMMAND
 from beanstalk_twisted.worker.attempt import Attempt, Ending
-from beanstalk_twisted.worker.hooks import Hooks, Tally
+from beanstalk_twisted.worker.hooks import Event, Tally
 from beanstalk_twisted.worker.policy import Bury, Decided, Release, Retry, Return
 from tests.client.world import is_waiting
 from tests.worker.world import TUBE, Shop, Slow
@@ -116,14 +116,16 @@ def test_the_handlers_own_touch_tells_it() -> None:
     assert shop.noted.named("cancelled") == [(job,)]
 
 
-class Endings(Hooks):
+class Endings:
     """Keeps what a cancelled attempt looks like in its hook."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[Ending | None, bool]] = []
 
-    def cancelled(self, attempt: Attempt[Any]) -> None:
-        self.seen.append((attempt.ending, attempt.is_cancelled))
+    def __call__(self, event: Event) -> None:
+        if event.name == "cancelled":
+            assert event.attempt is not None
+            self.seen.append((event.attempt.ending, event.attempt.is_cancelled))
 
 
 @pytest.mark.parametrize("options", [{}, {"touches": False}, {"policy": Retry(most_attempts=1)}])

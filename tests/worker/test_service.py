@@ -15,6 +15,7 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.worker.attempt import Attempt, Ending
+from beanstalk_twisted.worker.hooks import Tally
 from beanstalk_twisted.worker.policy import (
     PATIENCE_S,
     POLL_MOST_S,
@@ -667,7 +668,8 @@ def test_what_makes_no_sense_is_refused(options: dict[str, Any]) -> None:
         ({"policy": "x"}, r"policy is Retry\(\), or has before\(\) as that has; not 'x'"),
         ({"policy": Retry}, "policy is an object, such as"), ({"serialiser": "json"}, "serialiser"),
         ({"serialiser": Json}, "serialiser is an object, such as"), ({"hooks": "x"}, "hooks is a"),
-        ({"hooks": [print]}, "is none"), ({"hooks": Shop().noted}, "hooks is a list"),
+        ({"hooks": [7]}, "7 is none"), ({"hooks": [Tally]}, "is none"),
+        ({"hooks": Shop().noted}, "hooks is a list"),
         ({"in_threads": 4}, "in_threads is True, False or"),
         ({"concurrency": True}, "concurrency is a whole number, not True"),
         ({"concurrency": 1.5}, "concurrency is a whole number"),

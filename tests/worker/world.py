@@ -9,20 +9,26 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 from zope.interface import implementer
 
 from beanstalk_twisted.client.endpoints import Backoff
-from beanstalk_twisted.client.service import Client, Losses
+from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.client.stats import JobStats
 from beanstalk_twisted.testing.double import MemoryLink
-from beanstalk_twisted.worker.attempt import Attempt, Ending
-from beanstalk_twisted.worker.hooks import Hooks
-from beanstalk_twisted.worker.policy import Verdict
+from beanstalk_twisted.worker.attempt import Attempt
+from beanstalk_twisted.worker.hooks import Event
 from beanstalk_twisted.worker.service import Worker
 from tests.client.world import World
 
 TUBE = "work"
 
 
-class Noted(Hooks):
-    """Keeps what it was told."""
+FACTS: dict[str, tuple[str, ...]] = {
+    "failed": ("error",), "ended": ("verdict",), "lost": ("ending",), "stuck": ("stuck", "slots"),
+    "unsettled": ("verdict", "error"), "troubled": ("error",),
+}  # fmt: skip
+"""What is noted of an event besides its job."""
+
+
+class Noted:
+    """A hook that keeps what it was called with."""
 
     def __init__(self) -> None:
         self.told: list[tuple[Any, ...]] = []
@@ -30,35 +36,14 @@ class Noted(Hooks):
     def named(self, name: str) -> list[tuple[Any, ...]]:
         return [each[1:] for each in self.told if each[0] == name]
 
-    def began(self, attempt: Attempt[Any]) -> None:
-        self.told.append(("began", attempt.id))
-
-    def touched(self, attempt: Attempt[Any]) -> None:
-        self.told.append(("touched", attempt.id))
-
-    def failed(self, attempt: Attempt[Any], error: BaseException) -> None:
-        self.told.append(("failed", attempt.id, error))
-
-    def ended(self, attempt: Attempt[Any], verdict: Verdict, seconds: float) -> None:
-        self.told.append(("ended", attempt.id, verdict))
-
-    def lost(self, attempt: Attempt[Any], ending: Ending) -> None:
-        self.told.append(("lost", attempt.id, ending))
-
-    def cancelled(self, attempt: Attempt[Any]) -> None:
-        self.told.append(("cancelled", attempt.id))
-
-    def stuck(self, attempt: Attempt[Any], stuck: int, slots: int) -> None:
-        self.told.append(("stuck", attempt.id, stuck, slots))
-
-    def unsettled(self, attempt: Attempt[Any], verdict: Verdict, error: BaseException) -> None:
-        self.told.append(("unsettled", attempt.id, verdict, error))
-
-    def disconnected(self, losses: Losses) -> None:
-        self.told.append(("disconnected", losses.reservations))
-
-    def troubled(self, error: BaseException) -> None:
-        self.told.append(("troubled", error))
+    def __call__(self, event: Event) -> None:
+        if event.name == "raised":
+            return  # Nothing is known of the job yet.
+        about: list[Any] = [] if event.attempt is None else [event.attempt.id]
+        if event.losses is not None:
+            about.append(event.losses.reservations)
+        about += [getattr(event, fact) for fact in FACTS.get(event.name, ())]
+        self.told.append((event.name, *about))
 
 
 class Slow:

@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Final
 
 import click
 
+from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.programs import INTERRUPTS
 from beanstalk_twisted.version import VERSION
@@ -18,11 +19,12 @@ from binlog_tools.queue.moving import Broken
 from binlog_tools.queue.server import Refused
 
 COMMANDS: Final[Mapping[str, str]] = {
-    "put": "put", "reserve": "reserve", "list": "tubes", "peek": "jobs", "delete": "delete",
+    "put": "put", "reserve": "reserve", "list": "lines", "peek": "jobs", "delete": "delete",
     "bury": "jobs", "kick": "jobs", "cancel": "jobs", "move": "jobs", "edit": "jobs",
     "wait": "reserve", "flush": "delete", "forget-key": "delete", "tubes": "tubes",
-    "stats": "tubes", "pause": "tubes", "policy": "tubes", "dead": "delete", "top": "top",
-    "connections": "tubes", "drain": "draining", "undrain": "draining", "promote": "draining",
+    "stats": "tubes", "export": "lines", "import": "lines", "pause": "tubes",
+    "policy": "tubes", "dead": "delete", "top": "top", "connections": "tubes",
+    "drain": "draining", "undrain": "draining", "promote": "draining",
     "health": "draining", "doctor": "binlog_tools.doctor.command",
     "token": "binlog_tools.access", "access": "binlog_tools.access",
 }  # fmt: skip
@@ -32,7 +34,12 @@ there it is the function so named.
 
 HERE: Final = "binlog_tools.queue.cli"
 
-PYTHON_NAMES: Final[Mapping[str, str]] = {"list": "list_jobs", "forget-key": "forget_key"}
+PYTHON_NAMES: Final[Mapping[str, str]] = {
+    "list": "list_jobs",
+    "forget-key": "forget_key",
+    "export": "export_jobs",
+    "import": "import_jobs",
+}
 """Functions that cannot be named like their subcommands."""
 
 
@@ -66,6 +73,13 @@ class Commands(LateGroup):
         except Missing as problem:
             what, _, instead = str(problem).partition("; ")
             fail(MISSING, what, hint=instead)
+        except errors.ErrorReply as problem:
+            hint = "; ".join(getattr(problem, "__notes__", ())) or None
+            fail(REFUSED, str(problem), hint=hint, code=text_of(problem.word))
+        except errors.NotAnnounced as problem:
+            fail(MISSING, str(problem))
+        except errors.ClientError as problem:
+            fail(REFUSED, str(problem), code=NO_SERVER)
         except OSError as problem:
             code = NO_SERVER if isinstance(problem, Lost) else None
             fail(REFUSED, why(problem), place_of(problem), code=code)

@@ -5,19 +5,23 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 from click.core import ParameterSource
 
 from beanstalk_twisted.client.addresses import FORMS, Address, token_of
 from binlog_tools.connections import connect
-from binlog_tools.console.errors import REPORTS
+from binlog_tools.console.errors import REPORTS, fail
 from binlog_tools.console.groups import Parsed, did_you_mean
 from binlog_tools.console.groups import as_json as as_json
 from binlog_tools.console.output import Output
 from binlog_tools.console.wording import body_fields, told
+from binlog_tools.queue.cli.exits import REFUSED
 from binlog_tools.queue.server import STATES, Job, Queue, Refused, tube_name
+
+if TYPE_CHECKING:
+    from beanstalk_twisted.client.sync import Client
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -184,6 +188,25 @@ def connected(address: Address) -> Iterator[Queue]:
             if missing and (hint := similar_tube(queue, missing[1].encode())):
                 problem.add_note(hint)
             raise
+
+
+@contextmanager
+def client(address: Address) -> Iterator["Client"]:
+    """Connect; a refusal of a tube that is not there names one that is spelled like it."""
+    from beanstalk_twisted.client.errors import ErrorReply, NotFound
+    from beanstalk_twisted.client.sync import Client
+
+    with Client(address) as made:
+        try:
+            yield made
+        except NotFound as problem:
+            if problem.tube is None:
+                raise
+            hint = None
+            with suppress(ErrorReply):  # We may have no right to see them.
+                hint = did_you_mean(problem.tube, made.list_tubes())
+            what = f"{problem.command} {problem.tube}: the server says NOT_FOUND"
+            fail(REFUSED, f"{what}: there is no tube {problem.tube}", hint=hint, code="NOT_FOUND")
 
 
 _NO_TUBE: Final = re.compile(r": there is no tube (\S+)\Z")

@@ -1,10 +1,10 @@
-"""``beanstalk tubes``, ``stats``, ``pause``, ``policy``, ``list`` and ``connections``."""
+"""``beanstalk tubes``, ``stats``, ``pause``, ``policy`` and ``connections``."""
 
 import re
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import chain
 from typing import Final
 
 import click
@@ -13,11 +13,11 @@ from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.client.commands.tags import hashed_key
 from binlog_tools.console.errors import fail, warn
 from binlog_tools.console.groups import Parsed
-from binlog_tools.console.output import TABLE_ROWS, Column, Output, columns
+from binlog_tools.console.output import Column, Output, columns
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.cli.exits import NOTHING, REFUSED
-from binlog_tools.queue.extensions import Extensions, Policy, group_awaited
-from binlog_tools.queue.server import STATES, Refused, Stats
+from binlog_tools.queue.cli.exits import REFUSED
+from binlog_tools.queue.extensions import Extensions, Policy
+from binlog_tools.queue.server import Refused, Stats
 
 TITLES = columns(
     "~tube", "#ready", "#reserved", "#delayed", "#buried", "#urgent", "#put", "#deleted",
@@ -72,10 +72,10 @@ def tubes(address: Address, is_json: bool) -> None:
             Output(True).document(numbers(each))
         return
     rows = [[_number(key, each[key]) for key in KEYS] for each in found]
-    _table(TITLES, KEYS, NOT_IF_NARROW, rows)
+    table(TITLES, KEYS, NOT_IF_NARROW, rows)
 
 
-def _table(
+def table(
     titles: Sequence[Column], keys: Sequence[str], not_if_narrow: Sequence[str],
     rows: Sequence[Sequence[object]], more: Iterable[Sequence[object]] = (),
 ) -> None:  # fmt: skip
@@ -245,22 +245,6 @@ def _without_effect(changes: Sequence[str], found: Policy) -> Iterator[str]:
             )
 
 
-JOB_TITLES: Final = columns(
-    "#id", "state", "#pri", "#age", "#left", "#size", "#reserves", "#timeouts", "#releases",
-    "#buries", "#kicks", "#delay", "#ttr", "#connection", "waits for",
-)  # fmt: skip
-WAITS_FOR: Final = "waits-for"
-"""Our word for the group that a job waits for, of those that a job of a list has."""
-
-JOB_KEYS: Final = (
-    "id", "state", "pri", "age", "time-left", "size", "reserves", "timeouts", "releases",
-    "buries", "kicks", "delay", "ttr", "connection", WAITS_FOR,
-)  # fmt: skip
-JOBS_NOT_IF_NARROW: Final = ("delay", "kicks", "ttr", "buries", "timeouts", "releases", WAITS_FOR)
-"""What a terminal without room is not shown, the first first."""
-
-LISTED: Final = ("all", "ready", "reserved", "delayed", "buried")
-
 CONNECTION_TITLES: Final = columns(
     "#connection", "~peer", "role", "~using", "#watching", "#reserved", "~time left", "#waiting",
     "#buffered", "~identity", "tls",
@@ -270,60 +254,6 @@ CONNECTION_KEYS: Final = (
     "buffered", "identity", "tls",
 )  # fmt: skip
 CONNECTIONS_NOT_IF_NARROW: Final = ("buffered", "tls", "watching", "time-left")
-
-
-@click.command("list")
-@click.argument("tube", type=options.TUBE, default=b"default")
-@options.server
-@click.option(
-    "--state", "states", type=click.Choice(LISTED), multiple=True, show_default=LISTED[0],
-    help="Only the jobs in this state; may be repeated.",
-)  # fmt: skip
-@click.option("-n", "--limit", type=click.IntRange(1), help="At most so many; without it, all.")
-@options.as_json
-def list_jobs(
-    tube: bytes, address: Address, states: tuple[str, ...], limit: int | None, is_json: bool
-) -> None:  # fmt: skip
-    """Show the jobs of TUBE ('default' without it), and change nothing.
-
-    Ready ones stand in the order in which they are given out, delayed ones as their delays end,
-    buried ones as they were buried.  Times are seconds; connection is that of who has reserved it,
-    as in `beanstalk connections`.  A delayed job may wait for a group to end instead.
-
-    They are asked for page by page: a job that stays where it is stands there once.
-
-    \b
-    Examples:
-      beanstalk list mail
-      beanstalk list mail --state buried --limit 20 --json
-    """
-    found = 0
-    chosen = tuple(state for state in LISTED if state in states) or LISTED[:1]
-    if LISTED[0] in chosen:
-        chosen = LISTED[:1]
-
-    def jobs() -> Iterator[Stats]:
-        nonlocal found
-        for state in chosen:
-            left = None if limit is None else limit - found
-            for page in extensions.pages(tube, state, left):
-                found += len(page)
-                yield from page
-
-    with options.connected(address) as queue:
-        extensions = Extensions(queue)
-        shown = chosen[0] if chosen[0] in STATES else STATES[0]
-        peek = f"`beanstalk peek --tube {tube.decode()} --state {shown}`"
-        extensions.need("list-jobs", f"{peek} shows the first job of a state")
-        if is_json:
-            for job in jobs():
-                Output(True).document({"tube": tube.decode(), **numbers(job)})
-        else:
-            found_jobs = (Stats({**job, WAITS_FOR: group_awaited(job)}) for job in jobs())
-            _print(JOB_TITLES, JOB_KEYS, JOBS_NOT_IF_NARROW, found_jobs)
-    if not found:
-        which = "" if chosen == LISTED[:1] else f"{' or '.join(chosen)} "
-        fail(NOTHING, f"{tube.decode()} has no {which}job")
 
 
 @click.command("connections")
@@ -343,7 +273,10 @@ def connections(address: Address, is_json: bool) -> None:
         for each in found:
             Output(True).document(_connection_document(each))
     else:
-        _print(CONNECTION_TITLES, CONNECTION_KEYS, CONNECTIONS_NOT_IF_NARROW, iter(found))
+        rows = (
+            [each.get(key, "").strip("{}") or None for key in CONNECTION_KEYS] for each in found
+        )
+        table(CONNECTION_TITLES, CONNECTION_KEYS, CONNECTIONS_NOT_IF_NARROW, list(rows))
 
 
 def _connection_document(connection: Stats) -> dict[str, object]:
@@ -363,11 +296,3 @@ def _times_left(connection: Stats) -> Iterator[tuple[str, int]]:
         job, colon, seconds = part.partition(": ")
         if colon:
             yield job, Stats(seconds=seconds).number("seconds")
-
-
-def _print(
-    titles: Sequence[Column], keys: Sequence[str], not_if_narrow: Sequence[str],
-    found: Iterator[Stats],
-) -> None:  # fmt: skip
-    rows = ([each.get(key, "").strip("{}") or None for key in keys] for each in found)
-    _table(titles, keys, not_if_narrow, list(islice(rows, TABLE_ROWS)), rows)

@@ -26,7 +26,7 @@ from binlog_tools.spark.cli.running import (
 )
 from binlog_tools.spark.definitions.addresses import within
 from binlog_tools.spark.events import event_rows, log_rows, write_events
-from binlog_tools.spark.following.positions import Lag
+from binlog_tools.spark.following.logs import Lag
 from binlog_tools.spark.live.running import BATCH_BYTES, Follower, LiveTables, Request
 from binlog_tools.spark.reading.options import parse_options
 from binlog_tools.spark.segments.wanted import DAMAGE_CHOICES

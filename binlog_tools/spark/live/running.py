@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from binlog_tools.spark.definitions.addresses import within
 from binlog_tools.spark.definitions.columns import arrow_schema
-from binlog_tools.spark.following.positions import Lag
+from binlog_tools.spark.following.logs import Lag
 from binlog_tools.spark.histories.records import STARTS, starts_table
 from binlog_tools.spark.histories.tables import of_days
 from binlog_tools.spark.live.steps import SCHEMAS, LiveServer, Rows

@@ -20,7 +20,6 @@ from binlog_tools.spark.definitions.addresses import within as place_of
 from binlog_tools.spark.definitions.columns import BY_NAME, arrow_type
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.definitions.samples import readable
-from binlog_tools.spark.frames import rows_of
 from binlog_tools.spark.histories import counters
 from binlog_tools.spark.histories.attempts import OF_WORKERS, workers_of
 from binlog_tools.spark.histories.failing import (
@@ -46,7 +45,7 @@ from binlog_tools.spark.storing.tables import Layout, StoredTable, open_stored
 from binlog_tools.spark.tables.blocks import Plan, gathered
 from binlog_tools.spark.tables.engines import InProcess, Noted, Progress, Spark
 from binlog_tools.spark.tables.layouts import LAYOUTS, OPEN
-from binlog_tools.spark.tasks import Rows
+from binlog_tools.spark.tasks import Rows, rows_of
 
 COUNTER_ROWS: Final = 1_000_000
 """Minute counters that are held before they are added up: some 50 MB."""

@@ -297,7 +297,7 @@ def _micros(moment: datetime) -> int:
 
 @pytest.mark.exhaustive
 def test_the_documented_queries_answer_what_they_say(made: Made, spark: SparkSession) -> None:
-    from binlog_tools.spark.frames import read_frame
+    from binlog_tools.spark.tasks import read_frame
 
     places = {"events": made.events, **{name: made.tables / name for name in LAYOUTS}}
     for name, place in places.items():

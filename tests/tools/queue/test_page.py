@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from binlog_tools.queue import moving as direct_moving
 from binlog_tools.queue.cli import commands, exits
 from binlog_tools.queue.cli import reserve as execution
 from binlog_tools.queue.cli import reserve as wait
-from binlog_tools.queue.cli.tubes import LISTED
+from binlog_tools.queue.cli.lines import LISTED
 from binlog_tools.queue.moving import BATCH_JOBS
 from binlog_tools.queue.server import MARK_TUBE
 from tests.test_docs import blocks, names_in, section, table
@@ -82,3 +83,8 @@ def test_the_numbers_and_names_of_the_text_are_those_of_the_code() -> None:
     assert f"up to {MAX_BATCH_JOBS:,} at once" in section(PAGE, "put")
     assert all(f"`{state}`" in section(PAGE, "list") for state in LISTED[1:])
     assert f"`{MARK_TUBE.decode()}`" in section(PAGE, "peek, delete, bury, kick")
+
+
+def test_the_table_of_commands_is_that_of_the_help() -> None:
+    made = runpy.run_path(str(ROOT / "docs" / "cli.py"))["page"](PAGE.read_text())
+    assert made == PAGE.read_text(), "run: python docs/cli.py"

@@ -347,7 +347,7 @@ def test_a_journal_of_another_log_or_server_is_not_used(tmp_path: Path) -> None:
     journal.note({"sent": [1]})
     journal.close()
     for uuid, target in (("11" * 16, "fake:1"), (UUID, "fake:2")):
-        with pytest.raises(Stopped, match="is not the journal of this log"):
+        with pytest.raises(Stopped, match="is not the journal of these jobs"):
             Journal(str(tmp_path / "journal"), uuid, target)
     (tmp_path / "journal").write_text("something else\n")
     with pytest.raises(Stopped, match="is not the journal"):

@@ -23,9 +23,10 @@ from beanstalk_twisted.client.stats import JobStats
 from beanstalk_twisted.worker import handlers
 from beanstalk_twisted.worker.attempt import Attempt, Ending
 from beanstalk_twisted.worker.handlers import InlineThreads
+from beanstalk_twisted.worker.hooks import Event
 from beanstalk_twisted.worker.policy import Bury, Decided, Delete, NoResult, Release, Retry
 from tests.client.world import error, is_waiting, result
-from tests.worker.world import Noted, Shop
+from tests.worker.world import Shop
 
 Doer = Callable[[Attempt[Any]], Any]
 
@@ -247,16 +248,13 @@ def test_a_serialiser_that_raises_what_ends_a_coroutine_has_failed() -> None:
 def test_hooks_may_raise(
     hook: str, kind: type[BaseException], clean_reactor: list[Failure]
 ) -> None:
-    class Faulty(Noted):
-        pass
+    def fault(event: Event) -> None:
+        if event.name == hook:
+            raise kind
 
-    def fault(self: Any, *facts: object) -> None:
-        raise kind
-
-    setattr(Faulty, hook, fault)
     shop = Shop()
     waiting: Deferred[None] = Deferred()
-    worker = shop.worker(lambda attempt: waiting, hooks=[Faulty()])
+    worker = shop.worker(lambda attempt: waiting, hooks=[fault])
     shop.put(ttr=10)
     shop.world.advance(6)
     waiting.callback(None)

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from binlog_tools.queue.cli.tubes import CONNECTION_KEYS, JOB_KEYS
+from binlog_tools.queue.cli.lines import JOB_KEYS
+from binlog_tools.queue.cli.tubes import CONNECTION_KEYS
 from tests.sampling import one_in
 from tests.script_server import Listener, answer
 from tests.server_process import LIMIT_S

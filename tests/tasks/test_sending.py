@@ -1,0 +1,54 @@
+"""Connections over which plain Python puts jobs."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import pytest
+
+from beanstalk_twisted.client.errors import ClientError
+from beanstalk_twisted.tasks import App
+from beanstalk_twisted.testing import BeanstalkServer
+
+
+def test_each_thread_and_each_child_of_a_fork_has_a_connection_of_its_own(
+    beanstalk_server: BeanstalkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = App(beanstalk_server.endpoint)
+    task = app.task(tube="mail")(len)
+    both = Barrier(2)
+
+    def call(number: int) -> int:
+        ids = [task.delay(f"{number}").id for _ in range(5)]
+        both.wait()
+        app.close()
+        return len(ids)
+
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(call, range(2))) == [5, 5]
+    beanstalk_server.assert_job_put(10)
+    puts = {each.connection for each in beanstalk_server.commands if each.name == "put"}
+    assert len(puts) == 2
+    task.delay("here")
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    task.delay("in a child")
+    puts = {each.connection for each in beanstalk_server.commands if each.name == "put"}
+    assert len(puts) == 4
+    app.close()
+
+
+def test_a_server_that_comes_back_is_found_again(beanstalk_server: BeanstalkServer) -> None:
+    app = App(beanstalk_server.endpoint)
+    task = app.task(tube="mail")(len)
+    task.delay("first")
+    beanstalk_server.kill()
+    with pytest.raises(ClientError):
+        task.delay("lost")
+    beanstalk_server.start()
+    task.delay("second")
+    assert [each.body for each in beanstalk_server.jobs("mail")] == [
+        b'{"task":"len","args":["first"]}', b'{"task":"len","args":["second"]}',
+    ]  # fmt: skip
+    app.close()
