@@ -4,10 +4,9 @@ This package imports no other one before it is asked for a name, so that readers
 Spark executors) can import `beanstalk_twisted.binlog` on machines that have no Twisted.
 """
 
-from typing import TYPE_CHECKING
-
 from beanstalk_twisted.exports import lazily
 
+TYPE_CHECKING = False  # ``typing`` takes its time.
 if TYPE_CHECKING:
     from beanstalk_twisted.client.pool.pool import Pool as Pool
     from beanstalk_twisted.client.service import Client as Client

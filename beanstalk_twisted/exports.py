@@ -5,12 +5,14 @@ without Twisted, and no reactor is installed by an import.
 """
 
 import sys
-from collections.abc import Callable, Mapping
-from importlib import import_module
-from typing import Any
+
+TYPE_CHECKING = False  # ``typing`` takes its time.
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
 
 
-def lazily(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+def lazily(package: str, modules: "Mapping[str, str]") -> "Callable[[str], Any]":
     """Make the ``__getattr__`` of a package, and give it an ``__all__`` and a ``__dir__`` that have
     these names too, for those who look and for what completes names.
 
@@ -18,9 +20,11 @@ def lazily(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
     """
     places = {name: module for module, names in modules.items() for name in names.split()}
 
-    def look_up(name: str) -> Any:
+    def look_up(name: str) -> "Any":
         if name not in places:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        from importlib import import_module
+
         return getattr(import_module(f"{package}.{places[name]}"), name)
 
     def names() -> list[str]:

@@ -86,7 +86,7 @@ def main(program: str, **given: object) -> None:
     import gc
     from importlib import import_module
 
-    # None of what modules make is garbage: to search it takes a sixth of a start.
+    # None of what modules make is garbage: to search it takes up to a sixth of a start.
     gc.disable()
     called = import_module(PROGRAMS[program]).main
     gc.freeze()

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from twisted.internet import task
 from twisted.internet.defer import Deferred, gatherResults
 
+from beanstalk_twisted.client import aio, sync
 from beanstalk_twisted.client.service import Client
 
 BODY = b"x" * 32
@@ -107,8 +108,53 @@ def aiostalk(port: int, jobs: int) -> Seconds:
     return asyncio.run(run())
 
 
+def sync_one_by_one(port: int, jobs: int) -> Seconds:
+    """Ours for plain Python, waiting for each answer."""
+    with sync.Client(f"127.0.0.1:{port}") as client:
+        watch = Watch()
+        for _ in range(jobs):
+            client.put(BODY)
+        watch.has_put()
+        for _ in range(jobs):
+            client.delete(client.reserve())
+        return watch.seconds()
+
+
+def sync_pipelined(port: int, jobs: int) -> Seconds:
+    """Ours for plain Python: puts in a pipeline, batches reserved and deleted."""
+    with sync.Client(f"127.0.0.1:{port}") as client:
+        client.probe()
+        watch = Watch()
+        with client.pipeline() as pipe:
+            for _ in range(jobs):
+                pipe.put(BODY)
+        watch.has_put()
+        for start in range(0, jobs, WINDOW):
+            with client.pipeline() as pipe:
+                asked = [pipe.reserve() for _ in range(start, min(jobs, start + WINDOW))]
+                for each in asked:
+                    pipe.delete(each.result)
+        return watch.seconds()
+
+
+def aio_one_by_one(port: int, jobs: int) -> Seconds:
+    """Ours for asyncio, waiting for each answer."""
+
+    async def run() -> Seconds:
+        async with aio.Client(f"127.0.0.1:{port}") as client:
+            watch = Watch()
+            for _ in range(jobs):
+                await client.put(BODY)
+            watch.has_put()
+            for _ in range(jobs):
+                await client.delete(await client.reserve())
+            return watch.seconds()
+
+    return asyncio.run(run())
+
+
 def ours_one_by_one(port: int, jobs: int) -> Seconds:
-    """Ours, waiting for each answer."""
+    """Ours on Twisted, waiting for each answer."""
 
     async def run(client: Client) -> Seconds:
         watch = Watch()
@@ -170,8 +216,11 @@ def on_reactor(port: int, run: Callable[[Client], Awaitable[Seconds]]) -> Second
 CLIENTS: dict[str, Measure] = {
     "greenstalk": greenstalk,
     "aiostalk": aiostalk,
-    "ours, one by one": ours_one_by_one,
-    "ours, pipelined": ours_pipelined,
+    "sync": sync_one_by_one,
+    "sync, pipelined": sync_pipelined,
+    "aio": aio_one_by_one,
+    "Twisted": ours_one_by_one,
+    "Twisted, pipelined": ours_pipelined,
 }
 
 

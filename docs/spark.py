@@ -11,7 +11,7 @@ from binlog_tools.spark.definitions.columns import COLUMNS, Column
 from binlog_tools.spark.reading.options import OPTIONS, STREAM_OPTIONS
 from binlog_tools.spark.stream_metrics import METRICS
 from binlog_tools.spark.writing.job_rows import COLUMNS as JOB_COLUMNS
-from binlog_tools.spark.writing.options import OPTIONS as SINK_OPTIONS
+from binlog_tools.spark.writing.job_rows import OPTIONS as SINK_OPTIONS
 
 PAGE: Final = Path(__file__).with_name("spark.md")
 

@@ -11,10 +11,10 @@ from tests.server_process import LIMIT_S, ServerProcess
 from tests.test_docs import blocks
 
 ROOT = Path(__file__).resolve().parent.parent
-ENDPOINT = "tcp:127.0.0.1:11300"
+ENDPOINT = "127.0.0.1:11300"
 """The server, as the pages have it."""
 
-SECOND = "tcp:127.0.0.1:11302"
+SECOND = "127.0.0.1:11302"
 """The other one, where there are two."""
 
 
@@ -29,7 +29,10 @@ def see_that_examples_print(examples: list[tuple[str, str]], folder: Path) -> No
         ServerProcess(ours("-p", 0), folder) as server,
         ServerProcess(ours("-p", 0), folder) as second,
     ):
-        places = {ENDPOINT: endpoint_of(server), SECOND: endpoint_of(second)}
+        places = {
+            place: endpoint_of(each).removeprefix("tcp:")
+            for place, each in ((ENDPOINT, server), (SECOND, second))
+        }
         for code, expected in examples:
             assert any(place in code for place in places)
             for place, endpoint in places.items():

@@ -71,6 +71,14 @@ def ours_at_once(*options: object) -> list[str]:
     return [sys.executable, "-m", "beanstalk_twisted", *map(str, options)]
 
 
+WORK = "from beanstalk_twisted.programs import beanstalk_work; beanstalk_work()"
+
+
+def our_worker(*options: object) -> list[str]:
+    """Give the command that runs our worker."""
+    return [sys.executable, "-c", WORK, *map(str, options)]
+
+
 WITHOUT_EPOLL = """
 import select
 for name in [each for each in dir(select) if "epoll" in each.lower()]:

@@ -62,7 +62,7 @@ class Terminals:
         deadline = time.monotonic() + LIMIT_S
         while not is_so(said := self.run(command)):
             assert time.monotonic() < deadline, f"{command} still prints {said!r}"
-            time.sleep(0.1)
+            time.sleep(0.5)  # Each look is a process.
 
     def close(self) -> None:
         for name in list(self._running):

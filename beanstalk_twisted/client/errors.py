@@ -61,7 +61,21 @@ class ErrorReply(ClientError):
 
 class NotFound(ErrorReply):
     word = b"NOT_FOUND"
-    meaning = "there is none, or it is not in a state for this, or no longer reserved by us"
+    meaning = "there is none"
+    meanings = {
+        "forget-key": "the key is not remembered; a job that is not deleted may have it",
+        "stats-group": "the group has no job, and none waits for it",
+    }
+    looks = frozenset(("peek", "stats-job", "wait-job", "cancel-job"))
+    """Commands that find a job in any state."""
+
+    def __init__(self, command: str, job_id: int | None = None, tube: str | None = None) -> None:
+        if job_id is not None:
+            else_why = "" if command in self.looks else ", or not in a state for that"
+            self.meaning = f"there is no job {job_id}{else_why}"
+        elif tube is not None:
+            self.meaning = f"there is no tube {tube}"
+        super().__init__(command, job_id, tube)
 
 
 class NotIgnored(ErrorReply):
@@ -83,7 +97,12 @@ class Duplicate(ErrorReply):
     """DUPLICATE, in answer to a `move-job`; ``job_id`` is the other job."""
 
     word = b"DUPLICATE"
-    meaning = "this job of that tube has, or had, the unique key; nothing was moved"
+    meaning = "another job of that tube has, or had, the unique key"
+
+    def __init__(self, command: str, job_id: int | None = None, tube: str | None = None) -> None:
+        if job_id is not None:
+            self.meaning = f"job {job_id} has, or had, its unique key there"
+        super().__init__(command, job_id, tube)
 
 
 class CannotHandOver(ErrorReply):
@@ -97,9 +116,8 @@ class CannotHandOver(ErrorReply):
         cls, command: str, value: object, job_id: int | None, tube: str | None
     ) -> "ErrorReply":
         made = cls(command)
-        if value:
-            made.meaning = str(value)
-            made.args = (f"{command}: {value}",)
+        made.meaning = str(value or made.meaning)
+        made.args = (f"{command}: {made.meaning}",)
         return made
 
 
@@ -187,6 +205,9 @@ EXTENSIONS_OUT_OF_STEP: Final = OUT_OF_STEP - {BadFormat.word}
 
 class BadReply(ClientError):
     """What the server said cannot be an answer to what it was asked."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"this is no server of this protocol ({why})")
 
 
 class LineTooLong(BadReply):

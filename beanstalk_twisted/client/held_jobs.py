@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands.specs import Job
 from beanstalk_twisted.client.commands.tags import check_seconds, check_whole
+from beanstalk_twisted.client.stats import JobStats
 
 if TYPE_CHECKING:
     from beanstalk_twisted.client.sync import Client
@@ -25,6 +26,23 @@ FIRST_LOOK_S: Final = 0.4
 
 TOUCH: Final = 0.5
 """Of the time left, before it is touched again."""
+
+
+RETURN: Final = "return"
+BURY: Final = "bury"
+RELEASE: Final = "release"
+RELEASE_AT_ONCE: Final = "release at once"
+
+
+def fate_of(
+    kind: type[BaseException], stats: JobStats, attempts: int, can_return: bool
+) -> str:  # fmt: skip
+    """Say what becomes of a job whose block has failed; what is ordered to end, as by Ctrl-C, has
+    not failed.
+    """
+    if not issubclass(kind, Exception):
+        return RETURN if can_return else RELEASE_AT_ONCE
+    return BURY if stats.reserves >= attempts else RELEASE
 
 
 class HeldJob(Job):
@@ -106,26 +124,22 @@ class Holder:
     def settle(
         self, job: HeldJob, kind: type[BaseException] | None, delay: int, attempts: int
     ) -> None:  # fmt: skip
-        """Delete a job, or after an exception release or bury it.  What is ordered to end, as by
-        Ctrl-C, gives it back as if it had not been reserved, where the server can.
-        """
+        """Delete a job, or after an exception give it back or bury it."""
         client = self._client
         try:
             if kind is None:
                 client.delete(job)
                 return
             stats = client.stats_job(job)
-            if not issubclass(kind, Exception):
-                try:
-                    client.return_job(job)
-                except errors.NotAnnounced:
-                    client.release(job, priority=stats.pri)
-            elif stats.reserves >= attempts:
+            fate = fate_of(kind, stats, attempts, client.announces("return-job"))
+            if fate == RETURN:
+                client.return_job(job)
+            elif fate == BURY:
                 client.bury(job, priority=stats.pri)
             else:
-                client.release(job, priority=stats.pri, delay=delay)
+                client.release(job, priority=stats.pri, delay=delay if fate == RELEASE else 0)
         except errors.ClientError as problem:
-            _log().warning("job %d: not settled: %s", job.id, problem)
+            warn("job %d: not settled: %s", job.id, problem)
 
     # The thread.
 
@@ -152,7 +166,7 @@ class Holder:
                 self._client.touch(job)
                 left_s: Any = self._client.stats_job(job).time_left
             except errors.ClientError as problem:
-                _log().warning("job %d: not touched: %s", number, problem)
+                warn("job %d: not touched: %s", number, problem)
                 is_gone = isinstance(problem, errors.NotFound | errors.NotCarriedOut)
                 left_s = None if is_gone else 1
             with self._changed:
@@ -162,7 +176,7 @@ class Holder:
                     self._due_s[number] = time.monotonic() + max(left_s, 1) * TOUCH
 
 
-def _log() -> Any:
+def warn(message: str, *values: object) -> None:
     import logging  # It takes long to import, and is for what goes wrong.
 
-    return logging.getLogger("beanstalk_twisted.client.sync")
+    logging.getLogger("beanstalk_twisted.client").warning(message, *values)

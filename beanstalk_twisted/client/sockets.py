@@ -71,14 +71,25 @@ def _connect_tls(address: Address, limit_s: float) -> socket.socket:
         raise TlsFailed(str(address), fault) from None
 
 
+def answering_host(address: Address, limit_s: float) -> Address:
+    """Give the host of several that answers first, and leave it."""
+    search = _Search(address, min(limit_s, addresses.LIMIT_S))
+    search.result().close()
+    return search.found
+
+
 class _Search:
-    """A round of the hosts, each in a thread: a name's look-up and TLS cannot be waited for."""
+    """A round of the hosts, each in a thread: a name's look-up and TLS cannot be waited for.
+
+    :ivar found: the host that has answered.
+    """
 
     def __init__(self, address: Address, host_limit_s: float) -> None:
         from queue import SimpleQueue
         from threading import Lock
 
         self._hosts = address.hosts
+        self.found = self._hosts[0]
         self._limit_s = host_limit_s
         self._round: Round[Exception] = Round(len(self._hosts))
         self._answers: SimpleQueue[tuple[int, socket.socket | Exception]] = SimpleQueue()
@@ -97,6 +108,7 @@ class _Search:
                 continue
             if isinstance(found, socket.socket):
                 self._end()
+                self.found = self._hosts[host]
                 return found
             self._round.failed(host, found)
             if self._round.has_more:

@@ -1,7 +1,7 @@
 """The client for plain Python: each method waits for the server's answer, and gives it."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from random import random
 from select import POLLIN, POLLOUT, poll
@@ -58,6 +58,7 @@ class Asked(Pending):
     """
 
     __slots__ = ("_client", "_error", "_result", "is_done", "is_told")
+    is_done: bool
 
     def __init__(
         self, client: "Client", spec: CommandSpec, args: Args, body: bytes | None
@@ -172,13 +173,27 @@ class _Link:
     def hear(self, patience_s: float | None) -> None:
         """Wait until something comes, and take it.
 
-        :param patience_s: how long; None for ever.
+        :param patience_s: how long; None for ever, 0 takes what is there.
         :raise ServerSilent: nothing came.
         """
-        if self._is_tls and self._read():
+        if (self._is_tls or patience_s == 0) and self._read():
             return
-        self._wait(POLLIN, patience_s)
-        self._read()
+        if patience_s != 0:
+            self._wait(POLLIN, patience_s)
+            self._read()
+
+    def last_word(self, problem: OSError) -> OSError:
+        """Give why the server has closed the connection, if it has said so."""
+        try:
+            self._socket.recv(1)
+        except self._again:
+            return problem
+        except OSError as said:
+            return said
+        return problem
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
 
     def _read(self) -> bool:
         try:
@@ -216,7 +231,8 @@ class Client(Commands, Blocking):
 
     def __init__(
         self, address: str | Address = "127.0.0.1:11300", *, token: str | None = None,
-        timeout_s: float = TIMEOUT_S, retry_s: float = 0.0,
+        timeout_s: float = TIMEOUT_S, retry_s: float = 0.0, reconnects: bool = True,
+        make_socket: "Callable[[Address, float], socket.socket]" = connect,
     ) -> None:  # fmt: skip
         """:param address: as of `client.addresses`: ``HOST:PORT``, ``tls://TOKEN@HOST?ca=FILE``,
             ``unix:PATH``, or ``beanstalk://A,B`` for one queue on several hosts.
@@ -224,6 +240,9 @@ class Client(Commands, Blocking):
         :param timeout_s: how long a connection may take, and the server be silent beyond what a
             command allows it, seconds.
         :param retry_s: for how long a connection is tried for again when there is none, seconds.
+        :param reconnects: whether there is a second connection when the first is lost; without it
+            all fails from then on, for those who rely on their reservations.
+        :param make_socket: given the address and the limit, connects.
         :raise ValueError: there is no such address, time or token.
         """
         check_seconds("timeout_s", timeout_s, is_zero_allowed=False)
@@ -231,6 +250,8 @@ class Client(Commands, Blocking):
         self.address = Address.parse(address) if isinstance(address, str) else address
         self.timeout_s = timeout_s
         self.retry_s = retry_s
+        self._reconnects = reconnects
+        self._make_socket = make_socket
         token = self.address.token if token is None else token
         self._continuity = Continuity(time.monotonic, token)
         self._link: _Link | None = None
@@ -245,7 +266,7 @@ class Client(Commands, Blocking):
         self.close()
 
     def connect(self) -> None:
-        """Connect now; otherwise the first command does.
+        """Connect now, also after a `close`; otherwise the first command does.
 
         :raise NoHost: no host has answered.
         :raise TlsFailed: TLS has failed, or a certificate is not trusted.
@@ -297,6 +318,28 @@ class Client(Commands, Blocking):
                 self.watch(tube)
             for tube in watched - wanted.keys():
                 self.ignore(tube)
+
+    def announces(self, *words: str) -> bool:
+        """Say whether the server has announced these; it is asked once on each connection."""
+        with self._lock:
+            known = None if self._link is None else self._link.dialogue.announcement.words
+            return (self.probe() if known is None else known).issuperset(words)
+
+    def fileno(self) -> int:
+        """Give the socket's number, to wait for answers together with something else.
+
+        :raise ClientError: there is no connection, and none can be made.
+        """
+        with self._lock:
+            self.connect()
+            assert self._link is not None
+            return self._link.fileno()
+
+    def take(self) -> None:
+        """Take the answers to a pipeline that have come, without waiting for more."""
+        with self._lock:
+            if self._link is not None:
+                self._carry(self._link, waits=False)
 
     def _watched(self) -> Iterator[bytes]:
         link = self._link
@@ -380,27 +423,30 @@ class Client(Commands, Blocking):
         dialogue = link.dialogue
         try:
             link.flush(self.timeout_s)
-            if waits and dialogue.exchange.unanswered and not dialogue.is_cut:
-                link.hear(dialogue.exchange.patience_s(self.timeout_s))
+            if dialogue.exchange.unanswered and not dialogue.is_cut:
+                link.hear(dialogue.exchange.patience_s(self.timeout_s) if waits else 0)
             if dialogue.is_cut:
                 self._end(dialogue.reason or errors.Closed("cut"))
         except errors.ServerSilent as silent:
             self._end(silent)
         except OSError as problem:
-            self._end(self._why(problem))
+            self._end(self._why(link, problem))
         except BaseException:
             # Whoever interrupts us may have left half a command there, or a job on its way.
             self._end(errors.Closed("the wait for an answer was interrupted"))
             raise
 
-    def _why(self, problem: OSError) -> Exception:
+    def _why(self, link: _Link, problem: OSError) -> Exception:
         if self.address.tls is not None:
             import ssl
 
             from beanstalk_twisted.client.ssl_contexts import of_error
 
             # With TLS 1.3 a server says what it thinks of our certificate only here.
-            if isinstance(problem, ssl.SSLError) and not isinstance(problem, ssl.SSLEOFError):
+            problem = link.last_word(problem)
+            if isinstance(problem, ssl.SSLEOFError):
+                return errors.ServerClosed("the server has closed the connection")
+            if isinstance(problem, ssl.SSLError):
                 return errors.TlsFailed(str(self.address), of_error(problem, self.address.tls))
         return errors.ServerClosed(problem.strerror or str(problem))
 
@@ -409,6 +455,8 @@ class Client(Commands, Blocking):
         if link is not None:
             link.close()
             ended = link.dialogue.end(reason)
+            is_over = is_over or not self._reconnects
+            self._continuity.is_stopped = self._continuity.is_stopped or is_over
             self._continuity.end(ended)
         if is_over:
             self._continuity.fail_waiting(lambda each: each.lose(reason))
@@ -429,7 +477,7 @@ class Client(Commands, Blocking):
 
     def _connect_once(self) -> None:
         """:raise ClientError: there is no server, or it does not take us."""
-        link = _Link(connect(self.address, self.timeout_s), str(self.address))
+        link = _Link(self._make_socket(self.address, self.timeout_s), str(self.address))
         outcome: list[Exception | None] = []
         self._continuity.greet(link.dialogue, lambda: outcome.append(None), outcome.append)
         try:
@@ -441,7 +489,7 @@ class Client(Commands, Blocking):
         except errors.ServerSilent as silent:
             outcome.append(silent)
         except OSError as problem:
-            outcome.append(self._why(problem))
+            outcome.append(self._why(link, problem))
         except BaseException:
             link.close()
             raise

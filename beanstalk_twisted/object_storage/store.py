@@ -55,20 +55,6 @@ class Listing(NamedTuple):
     folders: list[str]
 
 
-class OpenObject(Protocol):
-    """An object to be read from: each range is one request.  All methods raise OSError.
-
-    :ivar size: in bytes, when it was opened.
-    """
-
-    size: int
-
-    def read(self, start: int, end: int) -> bytes:
-        """Bytes of the object; fewer if it ends before ``end``.  Threads may call it at once."""
-
-    def close(self) -> None: ...
-
-
 class Store(Protocol):
     """The objects below a URL, `ArrowStore` or one in memory for tests; both pass the same tests.
     Names are relative to the URL, with slashes between their parts.  All methods raise OSError,
@@ -76,11 +62,10 @@ class Store(Protocol):
 
     It is a `binlog.files.Files` of the objects directly below its URL.
 
-    :ivar path: the URL, as it may be shown; ``url`` likewise.
+    :ivar path: the URL, as it may be shown.
     """
 
     path: str
-    url: str
 
     def check(self) -> None:
         """Return if objects could be here: the bucket, the container or the directory is there."""
@@ -88,33 +73,23 @@ class Store(Protocol):
     def listing(self, folder: str = "") -> Listing:
         """List a folder, which need not exist, with a request for each 1,000 objects."""
 
-    def open(self, name: str) -> OpenObject:
-        """Open an object with one request, which asks for its length."""
-
     def at(self, folder: str) -> "Store":
         """The store of a folder below the URL; of the URL itself, if it is empty."""
 
     def names(self) -> list[str]:
         """Look again, and return the names of the objects directly below the URL, sorted."""
-        return [entry.name for entry in self.entries()]
-
-    def entries(self, folder: str = "") -> list[Entry]:
-        return self.listing(folder).entries
+        return [entry.name for entry in self.listing().entries]
 
     def folders(self) -> list[str]:
         return self.listing().folders
 
     def size(self, name: str) -> int:
         """The size that `names` has listed; else the store is asked."""
-        with contextlib.closing(self.open(name)) as found:
-            return found.size
 
     def read(self, name: str, start: int = 0, end: int = sys.maxsize) -> bytes:
         """Return the bytes from ``start`` to ``end``, or to where the object ends, with one
         request, and one more if the object was not read before.  Threads may call it at once.
         """
-        with contextlib.closing(self.open(name)) as found:
-            return found.read(start, end)
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
         """Make an object, or put another in its place, durably.  If this raises, or the process
@@ -366,13 +341,13 @@ class ArrowStore(Store):
 
     def __init__(self, files: "FileSystem", root: str, url: str) -> None:
         """:param root: path of the URL in the file system, without a slash at its end."""
-        self.path = self.url = url
+        self.path = url
         self._files = files
         self._root = root
         self._has_directories = files.type_name in ("hdfs", "local")
         self._lock = threading.Lock()
         self._sizes: dict[str, int] = {}
-        self._opened: dict[str, OpenObject] = {}
+        self._opened: dict[str, NativeFile] = {}
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
@@ -383,7 +358,7 @@ class ArrowStore(Store):
         with self.telling(""):
             found = self._files.get_file_info(container)
         if found.is_file or not found.type.value:
-            raise FileNotFoundError(errno.ENOENT, f"there is no {container}", self.url)
+            raise FileNotFoundError(errno.ENOENT, f"there is no {container}", self.path)
 
     def listing(self, folder: str = "") -> Listing:
         with self.telling(folder):
@@ -403,31 +378,31 @@ class ArrowStore(Store):
 
     def size(self, name: str) -> int:
         listed = self._sizes.get(name)
-        return self._open_anew(name).size if listed is None else listed
+        return int(self._open(name).size()) if listed is None else listed
 
     def read(self, name: str, start: int = 0, end: int = sys.maxsize) -> bytes:
-        return (self._opened.get(name) or self._open_anew(name)).read(start, end)
+        file = self._opened.get(name) or self._open(name)
+        with self.telling(name):
+            size = min(end, int(file.size())) - start
+            return bytes(file.read_at(size, start)) if size > 0 else b""
 
-    def _open_anew(self, name: str) -> OpenObject:
-        found = self.open(name)
+    def _open(self, name: str) -> "NativeFile":
+        """Ask for the length too: pyarrow, unlike its C++ library, cannot be given a known one."""
+        with self.telling(name):
+            file = self._files.open_input_file(self._path(name))
+            file.size()
         with self._lock:
             self._opened.pop(name, None)
             if len(self._opened) >= OPEN_OBJECTS:
                 # Another thread may still read from it: it is closed when that is done.
                 del self._opened[next(iter(self._opened))]
-            self._opened[name] = found
-        return found
+            self._opened[name] = file
+        return file
 
     def _forget(self, name: str) -> None:
         with self._lock:
             self._opened.pop(name, None)
             self._sizes.pop(name, None)
-
-    def open(self, name: str) -> OpenObject:
-        """Ask for the length too: pyarrow, unlike its C++ library, cannot be given a known one."""
-        with self.telling(name):
-            file = self._files.open_input_file(self._path(name))
-            return ArrowObject(self, name, file)
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
         path = self._path(name)
@@ -447,7 +422,7 @@ class ArrowStore(Store):
 
     def move(self, old: str, new: str) -> None:
         """HDFS has a rename, and no copy of its own; buckets have a copy, and no rename."""
-        self.open(old).close()
+        self._open(old)
         self._forget(old)
         self._forget(new)
         with self.telling(old):
@@ -467,35 +442,14 @@ class ArrowStore(Store):
         """Arrow's errors as OSError of one line each: most of its own have no ``strerror``."""
         from pyarrow import ArrowException
 
-        where = join(self.url, name) if name else self.url
+        where = join(self.path, name) if name else self.path
         try:
             yield
         except FileNotFoundError as problem:
-            raise missing(name, self.url) from problem
+            raise missing(name, self.path) from problem
         except (OSError, ArrowException) as problem:
             number = getattr(problem, "errno", None) or errno.EIO
             raise OSError(number, one_line(problem), where) from problem
-
-
-class ArrowObject(OpenObject):
-    """An `OpenObject` of an `ArrowStore`."""
-
-    def __init__(self, store: ArrowStore, name: str, file: "NativeFile") -> None:
-        self.size = int(file.size())
-        self._store = store
-        self._name = name
-        self._file = file
-
-    def read(self, start: int, end: int) -> bytes:
-        size = min(end, self.size) - start
-        if size <= 0:
-            return b""
-        with self._store.telling(self._name):
-            return bytes(self._file.read_at(size, start))
-
-    def close(self) -> None:
-        with self._store.telling(self._name):
-            self._file.close()
 
 
 def listed(files: "FileSystem", path: str) -> Listing:

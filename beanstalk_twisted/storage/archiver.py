@@ -431,7 +431,8 @@ class ObjectArchive(Archive):
         return self._tried(lambda: self._there.read(self._name(name), start, end))
 
     def names(self) -> list[str]:
-        return [entry.name for entry in self._tried(lambda: self._there.entries(self._folder))]
+        listed = self._tried(lambda: self._there.listing(self._folder))
+        return [entry.name for entry in listed.entries]
 
     def has(self, name: str) -> bool:
         try:

@@ -74,6 +74,16 @@ _CONVERSIONS: Final[dict[object, Callable[[str], Value]]] = {
 }  # fmt: skip
 
 
+class Lacking(AttributeError, KeyError):
+    """The server has not said this."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"the server's answer has no {key!r}")
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class Stats(Mapping[str, Value]):
     """The keys are those on the wire, and each known one is an attribute too, with ``_`` for ``-``:
     ``stats["time-left"]`` is ``stats.time_left``, a number.  Keys that are not known, of a newer or
@@ -109,7 +119,10 @@ class Stats(Mapping[str, Value]):
                 raise ValueError(f"the value of {key!r} cannot be {text!r}") from None
 
     def __getitem__(self, key: str) -> Value:
-        return self._values[key]
+        try:
+            return self._values[key]
+        except KeyError:
+            raise Lacking(key) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
@@ -126,7 +139,7 @@ class Stats(Mapping[str, Value]):
             key = name.replace("_", "-")
             if name[0] != "_" and key in self._values:
                 return self._values[key]
-            raise AttributeError(f"the server's answer has no {key!r}")
+            raise Lacking(key)
 
 
 COMPILED: Final = "Of the server; with `+compiled` if [compiled](operations.md#compiled-wheels)"

@@ -1,10 +1,11 @@
 """Jobs as commands of a shell: the body is the input, the exit code is the outcome."""
 
+import atexit
 import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
-from threading import Timer
+from threading import Lock, Timer
 from time import monotonic, sleep
 from typing import Any, Final
 
@@ -24,6 +25,12 @@ REAP_S: Final = 1.0
 """From SIGKILL until the end is not awaited any more, seconds: zombies count as there."""
 
 SHELL: Final = "/bin/sh"
+
+STARTING: Final = Lock()
+"""Held while a command begins that nobody can end yet.  Threads do not keep a worker that stops, so
+its end waits for this, and no command begins any more.
+"""
+atexit.register(STARTING.acquire)
 
 
 class CommandFailed(Exception):
@@ -74,11 +81,12 @@ def run_for(
     :param given: its input.
     :param options: of `subprocess.Popen`.
     """
-    process = subprocess.Popen(  # noqa: S603 - what the application wants.
-        command, stdin=subprocess.PIPE, start_new_session=True, **options
-    )
-    ending = _Ending(process, kill_s)
-    attempt.when_cancelled(ending.begin)
+    with STARTING:
+        process = subprocess.Popen(  # noqa: S603 - what the application wants.
+            command, stdin=subprocess.PIPE, start_new_session=True, **options
+        )
+        ending = _Ending(process, kill_s)
+        attempt.when_cancelled(ending.begin)
     try:
         process.communicate(given)
     finally:
@@ -128,8 +136,8 @@ class _Ending:
     def begin(self) -> None:
         if self._process.returncode is None:
             self._has_begun = True
-            self._timer.start()
             self._signal(signal.SIGTERM)
+            self._timer.start()
 
     def has_ended(self) -> None:
         """The command itself has; wait, if it was cancelled, for what it has started too, which

@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.segments.format import MIN_SEGMENT_BYTES
-from binlog_tools.client import Connection, Lost, Reply
+from beanstalk_twisted.client.addresses import Address
+from binlog_tools.client import Connection, Lost, Reply, connect
 
 LIMIT_S: Final = 30.0
 """How long a start, a reply or an end may take, seconds."""
@@ -130,7 +131,7 @@ class Server:
         give_up = time.monotonic() + LIMIT_S
         while time.monotonic() < give_up and self._process.poll() is None:
             # An answer, not only a connection: a signal before that would not end it in order.
-            with suppress(OSError), Connection("127.0.0.1", self.port, LIMIT_S) as connection:
+            with suppress(OSError), connect(Address("127.0.0.1", self.port), LIMIT_S) as connection:
                 connection.send(b"list-tube-used\r\n")
                 connection.reply()
                 return
@@ -191,7 +192,7 @@ class Clients:
             self._ask([(self._producers[0], [rules])])
 
     def _new(self) -> Connection:
-        return Connection("127.0.0.1", self._port, LIMIT_S)
+        return connect(Address("127.0.0.1", self._port), LIMIT_S)
 
     def _worker(self) -> Connection:
         worker = self._new()

@@ -28,7 +28,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from benchmarks.spark.driving import RESTARTS, WARM_S, drive, finish, percentiles, under_load
 from binlog_tools.spark.definitions.columns import arrow_schema
 from binlog_tools.spark.following.streaming import BinlogStreamReader
-from binlog_tools.spark.histories import starts
+from binlog_tools.spark.histories.records import STARTS
 from binlog_tools.spark.live.steps import SCHEMAS, LiveServer
 from binlog_tools.spark.reading.options import Streamed
 from binlog_tools.spark.storing.tables import open_stored
@@ -100,13 +100,13 @@ def compared(folder: Path, kills: int) -> Outcome:
     """The tables with what one process makes of the whole log at once."""
     events = events_of(folder)
     server = LiveServer(events["server"][0].as_py(), arrow_schema(TAKEN).empty_table(),
-                        starts.SCHEMA.empty_table())  # fmt: skip
+                        STARTS.empty_table())  # fmt: skip
     made = server.step(events)
     rows = expected = wrong = 0
     for name, key in KEYS.items():
         place = folder / "live" / name
-        rows = open_stored(str(place)).read() if place.is_dir() else made[name][:0]
-        got = rows.select(SCHEMAS[name].names).to_pylist()
+        stored = open_stored(str(place)).read() if place.is_dir() else made[name][:0]
+        got = stored.select(SCHEMAS[name].names).to_pylist()
         want = {_key(row, key): row for row in made[name].to_pylist()}
         found = {_key(row, key): row for row in got}
         rows, expected = rows + len(got), expected + len(want)

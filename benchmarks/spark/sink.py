@@ -27,8 +27,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.client import SERVERS, running
 from binlog_tools.spark.sink import register
-from binlog_tools.spark.writing.job_rows import JobRows
-from binlog_tools.spark.writing.options import SinkOptions
+from binlog_tools.spark.writing.job_rows import JobRows, SinkOptions
 from binlog_tools.spark.writing.putting import put_partition
 
 if TYPE_CHECKING:

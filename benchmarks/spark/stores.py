@@ -43,10 +43,10 @@ from benchmarks.spark.source import (
     write_log,
 )
 from binlog_tools.spark.events import write_events
-from binlog_tools.spark.frames import read_frame
 from binlog_tools.spark.reading.options import parse_options
 from binlog_tools.spark.source import BinlogReader
 from binlog_tools.spark.storing.tables import open_stored
+from binlog_tools.spark.tasks import read_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

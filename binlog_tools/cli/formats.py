@@ -33,16 +33,13 @@ from binlog_tools.console.streams import naming
 from binlog_tools.console.wording import text_of, told
 from binlog_tools.logs.live_set import Point
 from binlog_tools.logs.new_log import NewDirectory
+from binlog_tools.logs.opening import Loaded
 from binlog_tools.logs.outputs import opened
 from binlog_tools.logs.quantities import NS
 from binlog_tools.logs.sources import NoLog, is_servers
 from binlog_tools.logs.stored import (
     LOST_AND_FOUND,
     StoredJob,
-    loaded_jobs,
-    loaded_keys,
-    loaded_pauses,
-    loaded_policies,
 )
 from binlog_tools.rewrite import exporting
 from binlog_tools.rewrite.exporting import WrongLine, export
@@ -157,13 +154,15 @@ def export_v7_command(path: str, output: str | None, file_size: int, is_json: bo
     """
     warn_if_running(path)
     with progress("reading") as report:
-        survey = open_source(path).survey(report)
+        source = open_source(path)
+        survey = source.survey(report)
     wall_ns = time.time_ns()
     log_ns = max(wall_ns, survey.small.time_ns)
+    loaded = Loaded(source, survey, log_ns)
     tally = Tally()
     exported = None
     with progress("writing") as report:
-        jobs = _counted(loaded_jobs(survey, log_ns), report)
+        jobs = _counted(loaded.jobs(), report)
         if output:
             with NewDirectory(output) as new:
                 exported = export_jobs(
@@ -176,12 +175,12 @@ def export_v7_command(path: str, output: str | None, file_size: int, is_json: bo
                 tally.take(job)
     pauses = [
         (text_of(pause.tube), -(-(pause.until_ns - log_ns) // NS))
-        for pause in loaded_pauses(survey, log_ns)
+        for pause in loaded.pauses()
         # No command pauses another one.
         if is_tube_name(pause.tube)
     ]
-    tally.dropped["keys"] = sum(1 for _ in loaded_keys(survey, log_ns))
-    tally.dropped["policies"] = sum(1 for _ in loaded_policies(survey))
+    tally.dropped["keys"] = len(loaded.remembered_keys())
+    tally.dropped["policies"] = len(loaded.policies())
     tell_unusable(tally.unusable, "were not exported")
     for name, count in tally.dropped.items():
         if count:

@@ -8,15 +8,17 @@ from typing import Any, Final, NamedTuple
 
 import click
 
+from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.addresses import FORMS, Address, token_of
+from beanstalk_twisted.client.commands.calls import Answer
+from beanstalk_twisted.client.commands.specs import Inserted
+from beanstalk_twisted.client.commands.tags import Tags
+from beanstalk_twisted.client.sync import Client, Pipeline
 from beanstalk_twisted.programs import INTERRUPTED
 from beanstalk_twisted.wire.grammar import MAX_U32
-from beanstalk_twisted.wire.tags import PutTags, write_tags
 from binlog_tools.cli import options
 from binlog_tools.cli.commands import CANNOT_READ
 from binlog_tools.cli.options import open_source_at, tell_unusable
-from binlog_tools.client import Line, Reply, announced, parse_stats, tube_request
-from binlog_tools.connections import connect
 from binlog_tools.console.errors import fail, warn
 from binlog_tools.console.groups import Parsed
 from binlog_tools.console.output import Output, progress
@@ -55,15 +57,15 @@ class PoliciesSet(NamedTuple):
 class PolicySetter:
     """Sets policies, in two parts."""
 
-    def __init__(self, line: Line, policies: Sequence[StoredPolicy]) -> None:
+    def __init__(self, client: Client, policies: Sequence[StoredPolicy]) -> None:
         self.outcome = PoliciesSet(set(), [], {})
-        self._line = line
+        self._client = client
         self._policies = policies
 
     def set_part(self, *, limits_puts: bool) -> None:
         """Set what limits puts, or all else.
 
-        :raise OSError: the server is gone.
+        :raise ClientError: the server is gone.
         """
         for tube, rules in self._policies:
             if tube not in self.outcome.refused:
@@ -73,33 +75,29 @@ class PolicySetter:
                     self._set(tube, part)
 
     def _set(self, tube: bytes, rules: dict[str, str]) -> None:
-        shown = self._ask(tube_request(b"tube-policy", tube))
-        if shown.name != b"OK":
-            self.outcome.refused[tube] = str(shown)
+        try:
+            shown = self._client.tube_policy(tube)
+        except errors.ErrorReply as refusal:
+            self.outcome.refused[tube] = refusal.word.decode()
             return
-        there = {key.decode(): value.decode() for key, value in parse_stats(shown.data).items()}
+        there = {key: str(value) for key, value in (shown or {}).items()}
         self.outcome.others.extend(
             OtherValue(tube, key, value, there[key])
             for key, value in rules.items()
             if there.get(key, value) != value
         )
-        new = [f"{key}={value}" for key, value in rules.items() if key not in there]
+        new = {key: value for key, value in rules.items() if key not in there}
         if new:
-            line = tube_request(b"tube-policy", tube).removesuffix(b"\r\n")
-            reply = self._ask(b"%b %b\r\n" % (line, " ".join(new).encode()))
-            if reply.name == b"POLICY":
+            try:
+                self._client.tube_policy(tube, new)
                 self.outcome.tubes.add(tube)
-            else:
-                self.outcome.refused[tube] = str(reply)
-
-    def _ask(self, request: bytes) -> Reply:
-        self._line.send(request)
-        return self._line.reply()
+            except errors.ErrorReply as refusal:
+                self.outcome.refused[tube] = refusal.word.decode()
 
 
 class KeyPutter:
-    def __init__(self, line: Line, now_ns: Callable[[], int]) -> None:
-        self._line = line
+    def __init__(self, client: Client, now_ns: Callable[[], int]) -> None:
+        self._client = client
         self._now_ns = now_ns
         self._put = self._before = 0
 
@@ -112,7 +110,7 @@ class KeyPutter:
         :param keys: those of one tube together.
         :param should_stop: asked between two windows.
         :raise Stopped: the server takes no more, or we were asked to stop.
-        :raise OSError: the server is gone.
+        :raise ClientError: the server is gone.
         """
         for window in _windows(keys):
             if should_stop():
@@ -123,46 +121,48 @@ class KeyPutter:
     def _put_window(self, keys: Sequence[StoredKey]) -> None:
         now_ns = self._now_ns()
         left = [each for each in keys if each.until_ns > now_ns]
-        request = [tube_request(b"use", keys[0].tube), *(_put(each, now_ns) for each in left)]
-        self._line.send(b"".join(request))
-        used, *replies = [self._line.reply() for _ in request]
-        self._delete([reply.number for reply in replies if _is_new(reply)])
-        self._put += sum(map(_is_new, replies))
-        for reply in replies:
-            if _is_taken(reply):
-                self._look_at(reply)
-        for reply in (used, *replies):
-            if reply.name not in (b"USING", b"INSERTED"):
-                raise Stopped(f"the server says {reply} to a key; run again when it takes jobs")
+        pipe = Pipeline(self._client)
+        puts = [_put(pipe, each, now_ns) for each in left]
+        try:
+            answers = [each.result for each in puts]
+        except errors.ErrorReply as refusal:
+            self._delete([each.result for each in puts if each.error is None])
+            said = refusal.word.decode()
+            raise Stopped(
+                f"the server says {said} to a key; run again when it takes jobs"
+            ) from None
+        new = [job for job in answers if job.is_new]
+        self._delete(new)
+        self._put += len(new)
+        for job in answers:
+            if not job.is_new:
+                self._look_at(job)
 
-    def _look_at(self, reply: Reply) -> None:
+    def _look_at(self, job: Inserted) -> None:
         """A key is taken: perhaps by a job that was put for it."""
-        if reply.words[2] == b"DELAYED":
-            self._line.send(b"peek %d\r\n" % reply.number)
-            if self._line.reply().data == PLACEHOLDER:
-                self._delete([reply.number])
+        if job.state == "delayed":
+            try:
+                body = self._client.peek(job).body
+            except errors.ErrorReply:
+                body = b""
+            if body == PLACEHOLDER:
+                self._delete([job])
                 self._put += 1
                 return
         self._before += 1
 
-    def _delete(self, jobs: Sequence[int]) -> None:
-        self._line.send(b"".join([b"delete %d\r\n" % job for job in jobs]))
-        for _ in jobs:
-            self._line.reply()
+    def _delete(self, jobs: Sequence[Inserted]) -> None:
+        """Those that are not there any more are as well."""
+        pipe = Pipeline(self._client)
+        for asked in [pipe.delete(job) for job in jobs if job.is_new or job.state == "delayed"]:
+            if asked.error is not None and not isinstance(asked.error, errors.ErrorReply):
+                raise asked.error
 
 
-def _put(key: StoredKey, now_ns: int) -> bytes:
+def _put(pipe: Pipeline, key: StoredKey, now_ns: int) -> Answer[Inserted]:
     left_s = min(-(-(key.until_ns - now_ns) // NS), MAX_U32)
-    tags = write_tags(PutTags(key.key, left_s))
-    return b"put 0 %d 1 %d %b\r\n%b\r\n" % (MAX_U32, len(PLACEHOLDER), tags, PLACEHOLDER)
-
-
-def _is_new(reply: Reply) -> bool:
-    return reply.name == b"INSERTED" and len(reply.words) == 2
-
-
-def _is_taken(reply: Reply) -> bool:
-    return reply.name == b"INSERTED" and len(reply.words) == 3
+    tags = Tags(unique=key.key, unique_seconds=left_s)
+    return pipe.put(PLACEHOLDER, tube=key.tube, priority=0, delay=MAX_U32, ttr=1, tags=tags)
 
 
 def _windows(keys: Sequence[StoredKey]) -> Iterator[Sequence[StoredKey]]:
@@ -222,21 +222,23 @@ def replay_command(
     try:
         journal = Journal(journal_path, uuid, str(address))
         _settle(journal, uncertain)
-        with connect(address) as line:
-            wanted = plan(source, selection, time.time_ns(), frozenset(announced(line)))
+        with Client(address, reconnects=False) as client:
+            wanted = plan(source, selection, time.time_ns(), client.probe())
             _tell_left_out(wanted)
-            putter = Putter(line, journal, time.time_ns, time.sleep, rate)
-            policies = PolicySetter(line, wanted.of_tubes.policies)
+            putter = Putter(client, journal, time.time_ns, time.sleep, rate)
+            policies = PolicySetter(client, wanted.of_tubes.policies)
             with interrupted, progress(f"putting into {address}") as report:
                 policies.set_part(limits_puts=False)
                 outcome = putter.run(wanted, lambda: interrupted.has_come, report)
-                keys = KeyPutter(line, time.time_ns).run(
+                keys = KeyPutter(client, time.time_ns).run(
                     wanted.of_tubes.keys, lambda: interrupted.has_come
                 )
                 policies.set_part(limits_puts=True)
     except Stopped as problem:
         if interrupted.has_come:
             fail(INTERRUPTED, f"interrupted: {problem}; run again to go on")
+        fail(CANNOT_READ, str(problem))
+    except errors.ClientError as problem:
         fail(CANNOT_READ, str(problem))
     _tell(Output(is_json), outcome, journal, wanted, policies.outcome, keys)
 

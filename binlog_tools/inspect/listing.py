@@ -94,7 +94,7 @@ class PastJobs:
                 yield job._replace(body=body), found.size
 
     def pauses(self) -> list[StoredPause]:
-        return list(self._snapshot.live.pauses_at(self.now_ns))
+        return self._snapshot.live.pauses_at(self.now_ns)
 
 
 def fields_of_job(job: StoredJob, size: int, now_ns: int) -> Fields:

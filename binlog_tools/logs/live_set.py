@@ -27,7 +27,7 @@ from beanstalk_twisted.binlog.tags import BadTags, Tags, split_tags
 from binlog_tools.logs.quantities import LATEST_NS, MAX_NUMBER, NS
 from binlog_tools.logs.reading import Broken, OpenSegment, names_ahead, segments, tubes_named
 from binlog_tools.logs.sources import Source
-from binlog_tools.logs.stored import StoredJob, StoredPause
+from binlog_tools.logs.stored import StoredJob, StoredPause, stored_pauses
 
 OPEN_SEGMENTS: Final = 16
 """As in `replay.OPEN_SEGMENTS`."""
@@ -135,10 +135,8 @@ class LiveSet(LogState):
         if isinstance(record, Start):
             self._end_reservations()
 
-    def pauses_at(self, now_ns: int) -> Iterator[StoredPause]:
-        for pause in self.pauses(now_ns):
-            name = self.tubes.get(pause.tube_id, b"")
-            yield StoredPause(name, pause.seconds, pause.until_ns)
+    def pauses_at(self, now_ns: int) -> list[StoredPause]:
+        return stored_pauses(self.pauses(now_ns), self.tubes)
 
 
 def _made_ready(record: bytes) -> bytes:

@@ -16,13 +16,10 @@ from beanstalk_twisted.binlog.records.others import (
     CleanStop,
     Pause,
     Record,
-    RememberedKey,
     TubeDef,
-    TubePolicy,
 )
 from beanstalk_twisted.binlog.segments.format import (
     DEFAULT_SEGMENT_BYTES,
-    EXTENSIONS,
     FRAME_TARGET_BYTES,
     MADE_BY_TOOL,
     MAX_BODY_BYTES,
@@ -322,13 +319,10 @@ class SegmentMaker:
         return tube_id
 
     def _append(self, record: Record) -> None:
-        tags = record.tags if isinstance(record, JobImage) else None
-        if tags is not None:
-            self._incompat |= tags.features
-        elif isinstance(record, RememberedKey):
+        if not isinstance(record, JobImage):
             self._incompat |= record.features
-        elif isinstance(record, TubePolicy):
-            self._incompat |= EXTENSIONS
+        elif record.tags is not None:
+            self._incompat |= record.tags.features
         self._open.append(record)
         self._open_bytes += RECORD_BYTES + len(record.data)
 

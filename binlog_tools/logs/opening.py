@@ -38,9 +38,9 @@ from binlog_tools.logs.stored import (
     StoredPause,
     StoredPolicy,
     loaded_jobs,
-    loaded_keys,
-    loaded_pauses,
-    loaded_policies,
+    stored_keys,
+    stored_pauses,
+    stored_policies,
 )
 from binlog_tools.logs.streams import StreamSource
 
@@ -231,13 +231,16 @@ class Loaded(NamedTuple):
         return loaded_jobs(self.survey, self.now_ns)
 
     def pauses(self) -> list[StoredPause]:
-        return list(loaded_pauses(self.survey, self.now_ns))
+        small = self.survey.small
+        return stored_pauses(small.pauses(self.now_ns, is_start=True), small.tubes)
 
     def remembered_keys(self) -> list[StoredKey]:
-        return list(loaded_keys(self.survey, self.now_ns))
+        small = self.survey.small
+        keys = (found.record for found in small.keys(self.now_ns, is_start=True))
+        return stored_keys(keys, small.tubes)
 
     def policies(self) -> list[StoredPolicy]:
-        return list(loaded_policies(self.survey))
+        return stored_policies(self.survey.small.policies(), self.survey.small.tubes)
 
 
 def load(

@@ -162,12 +162,6 @@ class Source(Files):
         own = self._own_name(name)
         return self._local.path_of(own) if self._local else own
 
-    def open(self, name: str) -> int:
-        """A file descriptor of a local file, which the caller closes."""
-        assert self._local is not None
-        with self._local.opened(self._own_name(name)) as fd:
-            return os.dup(fd)
-
     def size(self, name: str) -> int:
         return self._files.size(self._own_name(name))
 

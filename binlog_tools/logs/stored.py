@@ -8,15 +8,9 @@ from beanstalk_twisted.binlog.reading.survey import Survey
 from beanstalk_twisted.binlog.records.jobs import KEY, WITHHELD_NS, JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import (
     JOB_KINDS,
-    CleanStop,
-    ClockStep,
-    Counters,
+    OTHERS,
     Pause,
     RememberedKey,
-    Seal,
-    Start,
-    Trim,
-    TubeDef,
     TubePolicy,
 )
 from beanstalk_twisted.binlog.tags import NO_TAGS, Tags
@@ -130,33 +124,33 @@ def loaded_jobs(survey: Survey, now_ns: int) -> Iterator[StoredJob]:
         yield StoredJob.of(found.image, tubes[found.image.tube_id])
 
 
-def loaded_pauses(survey: Survey, now_ns: int) -> Iterator[StoredPause]:
-    replay = Replay(survey)
-    for pause in replay.pauses(now_ns):
-        yield StoredPause(replay.small.tubes[pause.tube_id], pause.seconds, pause.until_ns)
+def stored_pauses(pauses: Iterable[Pause], tubes: Mapping[int, bytes]) -> list[StoredPause]:
+    """Those of tubes that have a name; so it is with keys and policies."""
+    return [
+        StoredPause(tubes[each.tube_id], each.seconds, each.until_ns)
+        for each in pauses
+        if each.tube_id in tubes
+    ]
 
 
-def loaded_keys(survey: Survey, now_ns: int) -> Iterator[StoredKey]:
-    replay = Replay(survey)
-    for record, _ in replay.keys(now_ns):
-        yield StoredKey.of(record, replay.small.tubes[record.tube_id])
+def stored_keys(keys: Iterable[RememberedKey], tubes: Mapping[int, bytes]) -> list[StoredKey]:
+    return [StoredKey.of(each, tubes[each.tube_id]) for each in keys if each.tube_id in tubes]
 
 
-def loaded_policies(survey: Survey) -> Iterator[StoredPolicy]:
-    tubes = survey.small.tubes
-    for tube_id, record in survey.small.policies().items():
-        if tube_id in tubes:
-            yield StoredPolicy(tubes[tube_id], record.rules)
+def stored_policies(
+    policies: Mapping[int, TubePolicy], tubes: Mapping[int, bytes]
+) -> list[StoredPolicy]:
+    return [
+        StoredPolicy(tubes[tube_id], each.rules)
+        for tube_id, each in policies.items()
+        if tube_id in tubes
+    ]
 
 
 TYPE_NAMES: Final[Mapping[int, str]] = {
     **{int(kind): kind.name.lower().replace("_", "-") for kind in Kind},
-    TubeDef.kind: "tube-def", Pause.kind: "pause",
-    RememberedKey.kind: "key", TubePolicy.kind: "policy",
-    Counters.kind: "state", Trim.kind: "trim", Seal.kind: "seal",
-    Start.kind: "start", CleanStop.kind: "clean-stop",
-    ClockStep.kind: "clock-step",
-}  # fmt: skip
+    **{each.kind: each.word for each in OTHERS},
+}
 
 TYPES_BY_NAME: Final = {name: number for number, name in TYPE_NAMES.items()}
 STATE_NAMES: Final = {int(state): state.name.lower() for state in State}

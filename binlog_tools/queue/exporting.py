@@ -11,8 +11,6 @@ from beanstalk_twisted.wire.extensions import MAX_PAGE_JOBS
 from binlog_tools.console.wording import body_fields
 from binlog_tools.logs.quantities import NS, format_time_exactly
 
-STATES: Final = ("ready", "reserved", "delayed", "buried")
-
 LOOKED_AT: Final = 256
 """Jobs whose bodies are asked for at once."""
 

@@ -1,10 +1,22 @@
 """Jobs from one tube into another, none lost."""
 
 from collections.abc import Generator, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
-from binlog_tools.queue.extensions import MAX_BATCH_BYTES, Extensions, NewJob, can_page
-from binlog_tools.queue.server import Job, Queue, Refused, Stats
+from beanstalk_twisted.client import errors
+from beanstalk_twisted.client.commands.calls import Answer
+from beanstalk_twisted.client.commands.specs import Job
+from beanstalk_twisted.client.commands.tags import NewJob
+from beanstalk_twisted.client.stats import JobStats, ListedJob, TubeStats
+from beanstalk_twisted.client.sync import Client
+from binlog_tools.queue.asking import (
+    MAX_BATCH_BYTES,
+    bury_free,
+    can_page,
+    next_id,
+    pages,
+    peek_first,
+)
 
 BURYING_S: Final = 3600
 """The delay with which a job is put that is to be buried in its new tube, seconds: no worker gets
@@ -21,21 +33,28 @@ class Broken(Exception):
     """It broke off where a job may be there twice."""
 
 
-def _count(queue: Queue, tube: bytes, state: str, most: int | None) -> tuple[int, float, Stats]:
+def _count(
+    client: Client, tube: bytes, state: str, most: int | None
+) -> tuple[int, float, TubeStats]:
     """Count the jobs of a tube that are in a state now.
 
     :return: how many are to be moved, the id at which those begin that were put since, and the
         statistics of the tube.
     """
-    key = f"current-jobs-{state}"
-    stats = queue.stats_tube(tube)
-    if not stats.number(key):
+    stats = client.stats_tube(tube)
+    if not count_of(stats, state):
         return 0, 0, stats
     # Before they are counted, so that all that were put before are among those.
-    end = queue.next_id()
-    stats = queue.stats_tube(tube)
-    there = stats.number(key)
+    end = next_id(client)
+    stats = client.stats_tube(tube)
+    there = count_of(stats, state)
     return there if most is None else min(there, most), end, stats
+
+
+def count_of(stats: TubeStats, state: str) -> int:
+    there = stats[f"current-jobs-{state}"]
+    assert isinstance(there, int)
+    return there
 
 
 class Mover:
@@ -50,9 +69,9 @@ class Mover:
         None if it did not.
     """
 
-    def __init__(self, queue: Queue, target: bytes, keeps_buried: bool = True) -> None:
+    def __init__(self, client: Client, target: bytes, keeps_buried: bool = True) -> None:
         """:param keeps_buried: bury in the new tube what was buried; else it is ready there."""
-        self._queue = queue
+        self._client = client
         self.target = target
         self.keeps_buried = keeps_buried
         self._end = 0.0
@@ -60,9 +79,9 @@ class Mover:
 
     def move_all(self, source: bytes, state: str, most: int | None) -> Iterator[Moved]:
         """Move the jobs of a tube that are in a state now, and not those that come meanwhile."""
-        left, self._end, stats = _count(self._queue, source, state, most)
+        left, self._end, stats = _count(self._client, source, state, most)
         # Nobody can reserve from a paused tube, but each job of it.
-        is_open = state == "ready" and stats["pause-time-left"] == "0"
+        is_open = state == "ready" and not stats.pause_time_left
         while left > 0:
             moved = self._move_ready(source) if is_open else None
             if moved is None and self.later is None:
@@ -74,28 +93,27 @@ class Mover:
             left -= 1
 
     def _move_ready(self, source: bytes) -> Moved | None:
-        self._queue.watch_only([source])
-        job = self._queue.reserve(0)
-        if job is None:
+        self._client.watch_only(source)
+        try:
+            job = self._client.reserve_with_timeout(0)
+        except (errors.TimedOut, errors.DeadlineSoon):
             return None
-        stats = self._queue.stats_job(job.id)
+        stats = self._client.stats_job(job)
         if self._is_later(job):
-            self._queue.release(job.id, stats.number("pri"))
+            self._client.release(job, priority=stats.pri)
             return None
         return self.move_reserved(job, stats, "ready", 0)
 
     def _move_first(self, source: bytes, state: str) -> Moved | None:
         while True:
-            self._queue.use(source)
-            first = self._queue.peek_first(state)
+            self._client.use(source)
+            first = peek_first(self._client, state)
             if first is None or self._is_later(first):
                 return None
             try:
                 return self.move_job(first.id)
-            except Refused as refused:
-                # Somebody was quicker; look again.
-                if refused.reply != b"NOT_FOUND":
-                    raise
+            except errors.NotFound:
+                continue  # Somebody was quicker; look again.
 
     def _is_later(self, job: Job) -> bool:
         if job.id >= self._end:
@@ -105,43 +123,45 @@ class Mover:
     def move_job(self, job: int) -> Moved:
         """Move one job, whichever its tube.
 
-        :raise Refused: there is none, it is reserved, or it cannot be put.
+        :raise ErrorReply: there is none, it is reserved, or it cannot be put.
         """
-        stats = self._queue.stats_job(job)
+        stats = self._client.stats_job(job)
         # A reserved job is refused here, and so is one that was taken since.
-        taken = self._queue.reserve_job(job)
-        delay_s = stats.number("time-left") if stats["state"] == "delayed" else 0
-        return self.move_reserved(taken, stats, stats["state"], delay_s)
+        taken = self._client.reserve_job(job)
+        delay_s = stats.time_left if stats.state == "delayed" else 0
+        return self.move_reserved(taken, stats, stats.state, delay_s)
 
-    def move_reserved(self, job: Job, stats: Stats, state: str, delay_s: int) -> Moved:
+    def move_reserved(
+        self, job: Job, stats: JobStats | ListedJob, state: str, delay_s: int
+    ) -> Moved:
         """:param state: the job's state before, and what was left of its delay.
-        :raise Refused: it cannot be put, and is again what it was.
+        :raise ErrorReply: it cannot be put, and is again what it was.
         """
-        priority, ttr_s = stats.number("pri"), stats.number("ttr")
         is_buried = state == "buried"
         buries = is_buried and self.keeps_buried
+        delay = BURYING_S if buries else delay_s
         try:
-            self._queue.use(self.target)
-            new = self._queue.put(job.body, priority, BURYING_S if buries else delay_s, ttr_s)
-        except Refused:
-            self.give_back(job.id, priority, is_buried, delay_s)
+            self._client.use(self.target)
+            new = self._client.put(job.body, priority=stats.pri, delay=delay, ttr=stats.ttr)
+        except errors.ErrorReply:
+            self.give_back(job, stats.pri, is_buried, delay_s)
             raise
         try:
             if buries:
-                self._queue.bury_free(new, priority)
-            self._queue.delete(job.id)
-        except (OSError, Refused) as problem:
+                bury_free(self._client, new, stats.pri)
+            self._client.delete(job)
+        except errors.ClientError as problem:
             target = self.target.decode()
             raise Broken(
                 f"job {job.id} is job {new} of {target} now, but may still be there too: {problem}"
             ) from problem
-        return Moved(job.id, new)
+        return Moved(job.id, int(new))
 
-    def give_back(self, job: int, priority: int, is_buried: bool, delay_s: int) -> None:
+    def give_back(self, job: Job, priority: int, is_buried: bool, delay_s: int) -> None:
         if is_buried:
-            self._queue.bury(job, priority)
+            self._client.bury(job, priority=priority)
         else:
-            self._queue.release(job, priority, delay_s)
+            self._client.release(job, priority=priority, delay=delay_s)
 
 
 BATCH_JOBS: Final = 200
@@ -154,17 +174,14 @@ class _Taken(NamedTuple):
     """A job that we have reserved; ``delay_s`` was left of its delay."""
 
     job: Job
-    stats: Stats
+    stats: ListedJob
     delay_s: int
 
 
 class BatchMover:
-    def __init__(
-        self, queue: Queue, extensions: Extensions, mover: Mover, batch_jobs: int = BATCH_JOBS
-    ) -> None:
+    def __init__(self, client: Client, mover: Mover, batch_jobs: int = BATCH_JOBS) -> None:
         """:param mover: knows where to, and moves those that cannot be moved together."""
-        self._queue = queue
-        self._extensions = extensions
+        self._client = client
         self._mover = mover
         self._batch_jobs = batch_jobs
         self._problem: Exception | None = None
@@ -177,15 +194,15 @@ class BatchMover:
         Close it where it is left early: what went wrong in the last batch is raised then.
 
         :return: those of each batch, when it is finished.
-        :raise Refused: a job could not be put; it and the rest stay.
+        :raise ErrorReply: a job could not be put; it and the rest stay.
         :raise Broken: jobs may be there twice.
         """
-        left, end, _ = _count(self._queue, source, state, most)
+        left, end, _ = _count(self._client, source, state, most)
         if not left:
             return
-        self._queue.use(self._mover.target)
-        for page in self._extensions.pages(source, state, page_jobs=self._batch_jobs):
-            for batch in _batches([job for job in page if job.number("id") < end][:left]):
+        self._client.use(self._mover.target)
+        for page in pages(self._client, source, state, page_jobs=self._batch_jobs):
+            for batch in _batches([job for job in page if job.id < end][:left]):
                 moved = self._move(batch, state)
                 left -= len(moved)
                 try:
@@ -196,61 +213,59 @@ class BatchMover:
             if not left:
                 return
 
-    def _move(self, listed: Sequence[Stats], state: str) -> list[Moved]:
+    def _move(self, listed: Sequence[ListedJob], state: str) -> list[Moved]:
         taken = self._reserve(listed, state)
         if not taken:
             return []
         buries = self._mover.keeps_buried and state == "buried"
         jobs = [
             NewJob(
-                each.job.body, each.stats.number("pri"), BURYING_S if buries else each.delay_s,
-                each.stats.number("ttr"),
+                each.job.body, each.stats.pri, BURYING_S if buries else each.delay_s,
+                each.stats.ttr,
             )
             for each in taken
         ]  # fmt: skip
         try:
-            new = self._extensions.put(jobs)
-        except Refused:
+            new = self._client.put_batch(jobs)
+        except errors.ErrorReply:
             # What is wrong with which is told when they are put one by one.
             return self._move_singly(taken, state)
-        moved = [Moved(each.job.id, job) for each, job in zip(taken, new, strict=True)]
+        moved = [Moved(each.job.id, int(job)) for each, job in zip(taken, new, strict=True)]
         try:
             if buries:
                 self._bury(taken, new)
-            return self._delete(moved)
-        except (OSError, Refused) as problem:
+            return self._delete(taken, moved)
+        except errors.ClientError as problem:
             raise self._broken(moved, problem) from problem
 
-    def _reserve(self, listed: Sequence[Stats], state: str) -> list[_Taken]:
+    def _reserve(self, listed: Sequence[ListedJob], state: str) -> list[_Taken]:
         """Reserve jobs, but for those that somebody else has taken since they were listed."""
-        requests = (b"reserve-job %d\r\n" % stats.number("id") for stats in listed)
         taken = []
-        for stats, reply in zip(listed, self._queue.ask_many(requests), strict=True):
-            if reply.name == b"RESERVED":
-                delay_s = stats.number("time-left") if state == "delayed" else 0
-                taken.append(_Taken(Job(stats.number("id"), reply.data), stats, delay_s))
-            elif reply.name != b"NOT_FOUND":
-                raise Refused(f"reserve-job {stats['id']}", reply)
+        with self._client.pipeline() as pipe:
+            asked = [pipe.reserve_job(stats.id) for stats in listed]
+            for stats, answer in zip(listed, asked, strict=True):
+                if (job := _unless_gone(answer)) is not None:
+                    delay_s = stats.time_left if state == "delayed" else 0
+                    taken.append(_Taken(job, stats, delay_s))
         return taken
 
     def _bury(self, taken: Sequence[_Taken], new: Sequence[int]) -> None:
         """Bury new jobs; one that somebody else has taken meanwhile is his."""
-        requests: list[bytes] = []
-        for each, job in zip(taken, new, strict=True):
-            bury = b"bury %d %d\r\n" % (job, each.stats.number("pri"))
-            requests += (b"reserve-job %d\r\n" % job, bury)
-        for reply in self._queue.ask_at_once(requests):
-            if reply.name not in (b"RESERVED", b"BURIED", b"NOT_FOUND"):
-                raise Refused("bury", reply)
+        with self._client.pipeline() as pipe:
+            asked: list[Answer[object]] = []
+            for each, job in zip(taken, new, strict=True):
+                asked += (pipe.reserve_job(job), pipe.bury(job, priority=each.stats.pri))
+            for answer in asked:
+                _unless_gone(answer)
 
-    def _delete(self, moved: list[Moved]) -> list[Moved]:
+    def _delete(self, taken: Sequence[_Taken], moved: list[Moved]) -> list[Moved]:
         """Delete jobs where they were, and give those that are not there any more."""
-        old = [each.old for each in moved]
-        if self._extensions.delete(old) == len(old):
+        if self._client.delete_batch([each.job for each in taken]).deleted == len(moved):
             return moved
         # The TTR of some had ended; what somebody else has reserved since is still there.
-        replies = self._queue.ask_many([b"stats-job %d\r\n" % job for job in old])
-        there = {job for job, reply in zip(old, replies, strict=True) if reply.name == b"OK"}
+        with self._client.pipeline() as pipe:
+            asked = [pipe.stats_job(each.old) for each in moved]
+            there = {stats.id for stats in map(_unless_gone, asked) if stats is not None}
         if there:
             twice = [each for each in moved if each.old in there]
             self._problem = self._broken(twice, "somebody else has reserved what was left there")
@@ -273,30 +288,40 @@ class BatchMover:
         moved: list[Moved] = []
         for each in taken:
             if self._problem is not None:
-                pri = each.stats.number("pri")
-                self._mover.give_back(each.job.id, pri, state == "buried", each.delay_s)
+                is_buried = state == "buried"
+                self._mover.give_back(each.job, each.stats.pri, is_buried, each.delay_s)
                 continue
             try:
                 moved.append(self._mover.move_reserved(each.job, each.stats, state, each.delay_s))
-            except (Refused, Broken) as problem:
+            except (errors.ErrorReply, Broken) as problem:
                 self._problem = problem
         return moved
 
 
-def can_batch(extensions: Extensions, source: bytes) -> bool:
-    return extensions.has("list-jobs", "put-batch", "delete-batch") and can_page(source)
+T = TypeVar("T")
 
 
-def _batches(listed: Sequence[Stats]) -> Iterator[Sequence[Stats]]:
+def _unless_gone(answer: Answer[T]) -> T | None:
+    try:
+        return answer.result
+    except errors.NotFound:
+        return None
+
+
+def can_batch(client: Client, source: bytes) -> bool:
+    return client.announces("list-jobs", "put-batch", "delete-batch") and can_page(source)
+
+
+def _batches(listed: Sequence[ListedJob]) -> Iterator[Sequence[ListedJob]]:
     """Divide jobs where their bodies are too large together."""
-    batch: list[Stats] = []
+    batch: list[ListedJob] = []
     size = 0
     for stats in listed:
-        if batch and size + stats.number("size") > MAX_BATCH_BYTES:
+        if batch and size + stats.size > MAX_BATCH_BYTES:
             yield batch
             batch, size = [], 0
         batch.append(stats)
-        size += stats.number("size")
+        size += stats.size
     if batch:
         yield batch
 
@@ -310,11 +335,9 @@ class DirectMover:
     """
 
     def __init__(
-        self, queue: Queue, extensions: Extensions, target: bytes, keeps_buried: bool = True,
-        batch_jobs: int = BATCH_JOBS,
-    ) -> None:  # fmt: skip
-        self._queue = queue
-        self._extensions = extensions
+        self, client: Client, target: bytes, keeps_buried: bool = True, batch_jobs: int = BATCH_JOBS
+    ) -> None:
+        self._client = client
         self._target = target
         self._keeps_buried = keeps_buried
         self._batch_jobs = batch_jobs
@@ -324,12 +347,10 @@ class DirectMover:
     def move_job(self, job: int) -> Moved:
         """Move one job, whichever its tube.
 
-        :raise Refused: there is none, it is reserved, or its unique key is taken.
+        :raise ErrorReply: there is none, it is reserved, or its unique key is taken.
         """
-        kicks = not self._keeps_buried and self._queue.stats_job(job)["state"] == "buried"
-        (problem,) = self._extensions.move([job], self._target)
-        if problem is not None:
-            raise problem
+        kicks = not self._keeps_buried and self._client.stats_job(job).state == "buried"
+        self._client.move_job(job, self._target)
         if kicks:
             self._kick([job])
         return Moved(job, job)
@@ -339,9 +360,9 @@ class DirectMover:
     ) -> Generator[Sequence[Moved], None, None]:
         """As of `BatchMover`.
 
-        :raise Refused: the server has no room for a job; it and others stay.
+        :raise ErrorReply: the server has no room for a job; it and others stay.
         """
-        left, end, _ = _count(self._queue, source, state, most)
+        left, end, _ = _count(self._client, source, state, most)
         for page in self._pages(source, state, end):
             for at in range(0, len(page), self._batch_jobs):
                 moved, problem = self._move(page[at : at + self._batch_jobs][:left], state)
@@ -356,14 +377,14 @@ class DirectMover:
 
     def _pages(self, source: bytes, state: str, end: float) -> Iterator[list[int]]:
         if can_page(source):
-            for page in self._extensions.pages(source, state, page_jobs=self._batch_jobs):
-                yield [job.number("id") for job in page if job.number("id") < end]
+            for page in pages(self._client, source, state, page_jobs=self._batch_jobs):
+                yield [job.id for job in page if job.id < end]
             return
         # There is no cursor for a name so long; but what was moved has left the first page.
         seen: set[int] = set()
         while True:
-            (first,) = self._extensions.pages(source, state, self._batch_jobs, self._batch_jobs)
-            jobs = [job.number("id") for job in first]
+            (first,) = pages(self._client, source, state, self._batch_jobs, self._batch_jobs)
+            jobs = [job.id for job in first]
             here = [job for job in jobs if job < end and job not in seen]
             if not here:
                 self.later = next((job for job in jobs if job >= end), None)
@@ -371,27 +392,33 @@ class DirectMover:
             seen.update(here)
             yield here
 
-    def _move(self, jobs: Sequence[int], state: str) -> tuple[list[Moved], Refused | None]:
+    def _move(
+        self, jobs: Sequence[int], state: str
+    ) -> tuple[list[Moved], errors.ErrorReply | None]:
         """Move jobs, but for those that somebody else has taken since they were listed.
 
         :return: those moved, and why the first of the others was not, if not by its own fault.
         """
         moved: list[Moved] = []
-        first: Refused | None = None
-        for job, problem in zip(jobs, self._extensions.move(jobs, self._target), strict=True):
-            if problem is None:
-                moved.append(Moved(job, job))
-            elif problem.reply == b"DUPLICATE":
-                self.duplicates.append(str(problem))
-            elif problem.reply != b"NOT_FOUND":
-                first = first or problem
+        first: errors.ErrorReply | None = None
+        with self._client.pipeline() as pipe:
+            asked = [pipe.move_job(job, self._target) for job in jobs]
+            for job, answer in zip(jobs, asked, strict=True):
+                try:
+                    answer.result  # noqa: B018 - it waits, and raises.
+                    moved.append(Moved(job, job))
+                except errors.Duplicate as taken:
+                    self.duplicates.append(f"job {job} stays: {taken.meaning}")
+                except errors.NotFound:
+                    continue
+                except errors.ErrorReply as problem:
+                    first = first or problem
         if state == "buried" and not self._keeps_buried:
             self._kick([each.new for each in moved])
         return moved, first
 
     def _kick(self, jobs: Sequence[int]) -> None:
         """Kick jobs, but for those that somebody else has kicked."""
-        replies = self._queue.ask_many([b"kick-job %d\r\n" % job for job in jobs])
-        for job, reply in zip(jobs, replies, strict=True):
-            if reply.name not in (b"KICKED", b"NOT_FOUND"):
-                raise Refused(f"kick-job {job}", reply)
+        with self._client.pipeline() as pipe:
+            for answer in [pipe.kick_job(job) for job in jobs]:
+                _unless_gone(answer)

@@ -12,16 +12,18 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final, NamedTuple, NoReturn
 
+from beanstalk_twisted.client.stats import ServerStats, TubeStats
+from beanstalk_twisted.client.sync import Client
 from binlog_tools.console.wording import BARS
-from binlog_tools.queue.server import Queue, Stats
+from binlog_tools.queue.asking import all_tubes
 
 
 class Snapshot(NamedTuple):
     """The statistics of a server at ``at_s``, by a clock that only runs forward."""
 
     at_s: float
-    server: Stats
-    tubes: Sequence[Stats]
+    server: ServerStats
+    tubes: Sequence[TubeStats]
 
 
 class Row(NamedTuple):
@@ -43,26 +45,23 @@ class Row(NamedTuple):
     pause_s: int
 
 
-def take_snapshot(queue: Queue, at_s: float) -> Snapshot:
-    return Snapshot(at_s, queue.stats(), queue.all_tubes())
+def take_snapshot(queue: Client, at_s: float) -> Snapshot:
+    return Snapshot(at_s, queue.stats(), all_tubes(queue))
 
 
 def rows(now: Snapshot, before: Snapshot | None) -> list[Row]:
     seconds = 0.0 if before is None else now.at_s - before.at_s
-    old = {} if before is None else {tube["name"]: tube for tube in before.tubes}
-    return [_row(tube, old.get(tube["name"], Stats()), seconds) for tube in now.tubes]
+    old = {} if before is None else {tube.name: tube for tube in before.tubes}
+    return [_row(tube, old.get(tube.name), seconds) for tube in now.tubes]
 
 
-def _row(tube: Stats, old: Stats, seconds: float) -> Row:
-    ready, reserved, delayed, buried = (tube.number(f"current-jobs-{state}") for state in STATES)
+def _row(tube: TubeStats, old: TubeStats | None, seconds: float) -> Row:
+    puts, deletes = (0, 0) if old is None else (old.total_jobs, old.cmd_delete)
     return Row(
-        tube["name"], ready, reserved, delayed, buried,
-        tube.number("current-waiting"), _rate(tube, old, "total-jobs", seconds),
-        _rate(tube, old, "cmd-delete", seconds), tube.number("pause-time-left"),
+        tube.name, tube.current_jobs_ready, tube.current_jobs_reserved, tube.current_jobs_delayed,
+        tube.current_jobs_buried, tube.current_waiting, _rate(tube.total_jobs, puts, seconds),
+        _rate(tube.cmd_delete, deletes, seconds), tube.pause_time_left,
     )  # fmt: skip
-
-
-STATES = ("ready", "reserved", "delayed", "buried")
 
 
 def total(of: Sequence[Row]) -> Row:
@@ -76,11 +75,10 @@ def total(of: Sequence[Row]) -> Row:
     )  # fmt: skip
 
 
-def _rate(new: Stats, old: Stats, key: str, seconds: float) -> float | None:
+def _rate(now: int, begun: int, seconds: float) -> float | None:
     """A counter that has gone back belongs to a tube, or a server, that was new in between."""
     if seconds <= 0:
         return None
-    begun, now = int(old.get(key, 0)), new.number(key)
     return (now - begun if now >= begun else now) / seconds
 
 

@@ -15,7 +15,14 @@ from binlog_tools.inspect.listing import released, sound_snapshot
 from binlog_tools.logs.live_set import LiveJob, LiveSet, promoted, stored
 from binlog_tools.logs.quantities import NS
 from binlog_tools.logs.sources import Source
-from binlog_tools.logs.stored import Selection, StoredJob, StoredKey, StoredPause, StoredPolicy
+from binlog_tools.logs.stored import (
+    Selection,
+    StoredJob,
+    StoredKey,
+    StoredPause,
+    StoredPolicy,
+    stored_keys,
+)
 from binlog_tools.tube_names import is_tube_name
 
 WORDS: Final = {
@@ -138,8 +145,8 @@ def _of_tubes(
     if selection._replace(tubes=None) == Selection():
         tubes = {each for each, name in live.tubes.items()
                  if selection.tubes is None or name in selection.tubes}  # fmt: skip
-        keys = [StoredKey.of(record, live.tubes[record.tube_id])
-                for record, *_ in live.keys(now_ns) if record.tube_id in tubes]  # fmt: skip
+        names = {each: live.tubes[each] for each in tubes}
+        keys = stored_keys((found.record for found in live.keys(now_ns)), names)
     else:
         tubes, keys = used, []
     policies = [StoredPolicy(live.tubes[each], policy.rules)

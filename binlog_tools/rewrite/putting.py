@@ -7,10 +7,12 @@ from typing import Any, Final, NamedTuple, TextIO
 
 from beanstalk_twisted.binlog.records.others import PRIORITY
 from beanstalk_twisted.binlog.segments.format import RECORD, RECORD_BYTES
-from beanstalk_twisted.wire.tags import write_tags
-from binlog_tools.client import Line, Reply, tube_request
+from beanstalk_twisted.client import errors
+from beanstalk_twisted.client.commands.calls import Answer
+from beanstalk_twisted.client.commands.specs import PUT_TAGGED, Inserted
+from beanstalk_twisted.client.commands.tags import words_of
+from beanstalk_twisted.client.sync import Client, Pipeline
 from binlog_tools.console.streams import naming
-from binlog_tools.console.wording import text_of
 from binlog_tools.logs.live_set import Bodies
 from binlog_tools.logs.quantities import NS
 from binlog_tools.logs.stored import StoredPause
@@ -157,11 +159,11 @@ class Putter:
     """Buried jobs are put with a delay, so that no worker gets them, reserved by id and buried."""
 
     def __init__(
-        self, line: Line, journal: Journal, now_ns: Callable[[], int],
+        self, client: Client, journal: Journal, now_ns: Callable[[], int],
         sleep: Callable[[float], None], rate: float | None = None,
     ) -> None:  # fmt: skip
         """:param rate: jobs in a second, at most."""
-        self._line = line
+        self._client = client
         self._journal = journal
         self._now_ns = now_ns
         self._sleep = sleep
@@ -181,7 +183,7 @@ class Putter:
 
         :param should_stop: asked between two windows.
         :raise Stopped: the server takes no more, or we were asked to stop.
-        :raise OSError: the server is gone.
+        :raise ClientError: the server is gone.
         """
         journal = self._journal
         if any(each.is_buried for each in wanted.jobs):
@@ -210,13 +212,15 @@ class Putter:
 
     def _refuse_unable(self) -> None:
         """A server without `reserve-job` cannot bury a job of ours for certain."""
-        self._line.send(b"reserve-job 0\r\n")
-        answer = self._line.reply()
-        if answer.name == b"UNKNOWN_COMMAND":
+        try:
+            self._client.reserve_job(0)
+        except errors.UnknownCommand:
             raise Stopped(
                 "this server does not know reserve-job, so buried jobs cannot be buried again; "
                 "leave them out with --state ready --state delayed. Nothing was put."
-            )
+            ) from None
+        except errors.ErrorReply:
+            return
 
     def _keep_pace(self, started_ns: int, done: int) -> None:
         if self._rate is None:
@@ -227,23 +231,22 @@ class Putter:
 
     def _put_window(self, wanted: Plan, window: Sequence[Waiting], bodies: Bodies) -> None:
         self._journal.note({"sent": [each.job_id for each in window]})
-        request: list[bytes] = []
-        expected: list[Waiting | None] = []
+        pipe = Pipeline(self._client)
+        expected: list[tuple[Waiting | None, Answer[object]]] = []
         for chosen in window:
             # It must not go too early if a job of the group that it waits for was refused.
             is_held = chosen.after in self._held_groups
             each = chosen._replace(is_buried=True) if is_held else chosen
-            for command in self._tube_commands(wanted.tube(each), wanted.pauses):
-                request.append(command)
-                expected.append(None)
-            request.append(self._put_command(wanted, each, bodies.of(each.live)))
-            expected.append(each)
-        self._line.send(b"".join(request))
+            for asked in self._tube_commands(pipe, wanted.tube(each), wanted.pauses):
+                expected.append((None, asked))
+            expected.append((each, self._put_one(pipe, wanted, each, bodies.of(each.live))))
         self._hear(expected)
 
-    def _tube_commands(self, tube: bytes, pauses: dict[bytes, StoredPause]) -> Iterator[bytes]:
+    def _tube_commands(
+        self, pipe: Pipeline, tube: bytes, pauses: dict[bytes, StoredPause]
+    ) -> Iterator[Answer[object]]:
         if tube != self._tube:
-            yield tube_request(b"use", tube)
+            yield pipe.use(tube)
             self._tube = tube
         pause = pauses.get(tube)
         if pause is not None and tube not in self._paused:
@@ -251,27 +254,32 @@ class Putter:
             self._paused.add(tube)
             seconds = -(-(pause.until_ns - self._now_ns()) // NS)
             if seconds > 0:
-                yield tube_request(b"pause-tube", tube, seconds)
+                yield pipe.pause_tube(tube, seconds)
 
-    def _put_command(self, wanted: Plan, each: Waiting, body: bytes) -> bytes:
-        job = wanted.job(each)
+    def _put_one(
+        self, pipe: Pipeline, wanted: Plan, each: Waiting, body: bytes
+    ) -> Answer[Inserted]:
+        job, tags = wanted.job(each), wanted.tags(each)
         delay = GUARD_S if each.is_buried else wanted.delay_s(each, self._now_ns())
-        tags = write_tags(wanted.tags(each))
-        line = b"put %d %d %d %d" % (job.priority, delay, job.ttr_s, len(body))
-        return b"".join((line, b" " if tags else b"", tags, b"\r\n", body, b"\r\n"))
+        if not words_of(tags):
+            return pipe.put(body, priority=job.priority, delay=delay, ttr=job.ttr_s)
+        values = (job.priority, delay, job.ttr_s, len(body), tags)
+        return pipe.send(PUT_TAGGED, values, body)
 
-    def _hear(self, expected: Sequence[Waiting | None]) -> None:
+    def _hear(self, expected: Sequence[tuple[Waiting | None, Answer[Any]]]) -> None:
         """Read and note all replies of a window before anything else."""
         notes: list[dict[str, Any]] = []
         to_bury: list[tuple[Waiting, int]] = []
         why = ""
         try:
-            for each in expected:
-                reply = self._line.reply()
-                if each is None:
-                    why = why or ("" if reply.name in (b"USING", b"PAUSED") else str(reply))
-                else:
-                    why = self._hear_put(each, reply, notes, to_bury) or why
+            for each, answer in expected:
+                problem = answer.error
+                if problem is not None and not isinstance(problem, errors.ErrorReply):
+                    raise problem
+                if each is not None:
+                    why = self._hear_put(each, answer, problem, notes, to_bury) or why
+                elif problem is not None:
+                    why = why or problem.word.decode()
         finally:
             if notes:
                 self._journal.note_answers(*notes)
@@ -280,34 +288,35 @@ class Putter:
             raise Stopped(f"the server says {why}; run again when it takes jobs")
 
     def _hear_put(
-        self, each: Waiting, reply: Reply, notes: list[dict[str, Any]],
-        to_bury: list[tuple[Waiting, int]],
+        self, each: Waiting, answer: Answer[Inserted], problem: errors.ErrorReply | None,
+        notes: list[dict[str, Any]], to_bury: list[tuple[Waiting, int]],
     ) -> str:  # fmt: skip
         """:return: why no more jobs can be put, or an empty string."""
-        if reply.name == b"INSERTED" and len(reply.words) == 3:
-            self._hear_there(each, reply, notes, to_bury)
-        elif reply.name in (b"INSERTED", b"BURIED") and len(reply.words) == 2:
-            self._note_put(each, reply.number, notes, to_bury)
+        if problem is None and not answer.result.is_new:
+            self._hear_there(each, answer.result, notes, to_bury)
+        elif problem is None or isinstance(problem, errors.Buried):
+            new = answer.result if problem is None else problem.job_id
+            assert new is not None
+            self._note_put(each, int(new), notes, to_bury)
             self._put += 1
-        elif reply.name == b"JOB_TOO_BIG":
-            self._refuse(each, str(reply), notes)
+        elif isinstance(problem, errors.JobTooBig):
+            self._refuse(each, problem.word.decode(), notes)
         else:
             notes.append({"again": [each.job_id]})
-            return str(reply)
+            return problem.word.decode()
         return ""
 
     def _hear_there(
-        self, each: Waiting, reply: Reply, notes: list[dict[str, Any]],
+        self, each: Waiting, there: Inserted, notes: list[dict[str, Any]],
         to_bury: list[tuple[Waiting, int]],
     ) -> None:  # fmt: skip
         """A job with the unique key is there: this one, if it was sent before without an answer."""
         if each.job_id in self._journal.repeated:
-            is_delayed = reply.words[2] == b"DELAYED"
-            moved = each._replace(is_buried=each.is_buried and is_delayed)
-            self._note_put(moved, reply.number, notes, to_bury)
+            moved = each._replace(is_buried=each.is_buried and there.state == "delayed")
+            self._note_put(moved, int(there), notes, to_bury)
             self._found += 1
         else:
-            why = f"job {reply.number} of the server has its unique key ({text_of(reply.words[2])})"
+            why = f"job {there} of the server has its unique key ({there.state})"
             self._refuse(each, why, notes)
 
     def _note_put(
@@ -332,20 +341,21 @@ class Putter:
             self._bury_window(jobs[at : at + WINDOW_JOBS])
 
     def _bury_window(self, jobs: Sequence[tuple[Waiting, int]]) -> None:
-        request = [
-            b"reserve-job %d\r\nbury %d %d\r\n"
-            % (new_id, new_id, RECORD.unpack(each.live.record)[PRIORITY])
-            for each, new_id in jobs
-        ]
-        self._line.send(b"".join(request))
+        pipe = Pipeline(self._client)
+        asked = []
+        for each, new_id in jobs:
+            pipe.reserve_job(new_id)
+            priority = RECORD.unpack(each.live.record)[PRIORITY]
+            asked.append(pipe.bury(new_id, priority=priority))
         notes: list[dict[str, Any]] = []
         try:
-            for each, _ in jobs:
-                self._line.reply()
-                if self._line.reply().name == b"BURIED":
+            for (each, _), buried in zip(jobs, asked, strict=True):
+                if buried.error is None:
                     self._buried += 1
-                else:
+                elif isinstance(buried.error, errors.ErrorReply):
                     self._not_buried.append(each.job_id)
+                else:
+                    raise buried.error
                 notes.append({"buried": each.job_id})
         finally:
             if notes:

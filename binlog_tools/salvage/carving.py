@@ -15,12 +15,8 @@ from beanstalk_twisted.binlog.records.others import (
     JOB_KINDS,
     STATE,
     TYPE,
-    Counters,
+    WITH_DATA,
     Raw,
-    RememberedKey,
-    Seal,
-    TubeDef,
-    TubePolicy,
 )
 from beanstalk_twisted.binlog.segments.format import (
     ALIGN_BYTES,
@@ -48,12 +44,6 @@ _FULL_RECORD: Final = re.compile(
     % b"".join(b"[%b]" % re.escape(bytes(sorted(each))) for each in (FULL, _LIVING, _FLAGS, Reason))
 )
 """Its first bytes: type, state, flags and reason."""
-
-WITH_DATA: Final = frozenset({
-    TubeDef.kind, RememberedKey.kind, TubePolicy.kind,
-    Counters.kind, Seal.kind,
-})  # fmt: skip
-"""Records that are not of a job and have data."""
 
 _STATES: Final = frozenset(map(int, State))
 

@@ -25,7 +25,16 @@ from beanstalk_twisted.binlog.records.others import (
 from beanstalk_twisted.binlog.segments.format import RECORD
 from beanstalk_twisted.binlog.segments.frames import Buffer
 from binlog_tools.inspect.listing import released
-from binlog_tools.logs.stored import LOST_AND_FOUND, StoredJob, StoredKey, StoredPause, StoredPolicy
+from binlog_tools.logs.stored import (
+    LOST_AND_FOUND,
+    StoredJob,
+    StoredKey,
+    StoredPause,
+    StoredPolicy,
+    stored_keys,
+    stored_pauses,
+    stored_policies,
+)
 from binlog_tools.salvage.carving import Body
 from binlog_tools.salvage.live_jobs import Entry, LiveJobs, Place
 from binlog_tools.salvage.scanning import Hole
@@ -105,28 +114,16 @@ class Judge:
                 yield self._outcome(job_id, entry)
         yield from self._claims()
 
-    def pauses(self) -> Iterator[StoredPause]:
-        live = self._live
-        for pause in sorted(live.pauses(live.time_ns), key=attrgetter("tube_id")):
-            if pause.tube_id in live.tubes:
-                yield StoredPause(live.tubes[pause.tube_id], pause.seconds, pause.until_ns)
+    def pauses(self) -> list[StoredPause]:
+        pauses = sorted(self._live.pauses(self._live.time_ns), key=attrgetter("tube_id"))
+        return stored_pauses(pauses, self._live.tubes)
 
     def policies(self) -> list[StoredPolicy]:
-        live = self._live
-        return [
-            StoredPolicy(live.tubes[tube_id], policy.rules)
-            for tube_id, policy in live.policies().items()
-            if tube_id in live.tubes
-        ]
+        return stored_policies(self._live.policies(), self._live.tubes)
 
     def remembered_keys(self) -> list[StoredKey]:
-        live = self._live
-        keys = (found.record for found in live.keys(live.time_ns))
-        return [
-            StoredKey.of(key, live.tubes[key.tube_id])
-            for key in sorted(keys, key=attrgetter("tube_id", "key"))
-            if key.tube_id in live.tubes
-        ]
+        keys = (found.record for found in self._live.keys(self._live.time_ns))
+        return stored_keys(sorted(keys, key=attrgetter("tube_id", "key")), self._live.tubes)
 
     def _place_of_body(self, job_id: int) -> tuple[int, int]:
         entry = self._live.table[job_id]

@@ -2,9 +2,10 @@
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from beanstalk_twisted.binlog.reading.segment import has_content
+from beanstalk_twisted.binlog.reading.selection import JobIds
 from beanstalk_twisted.binlog.reading.survival import LogState
 from beanstalk_twisted.binlog.records.jobs import FULL, KEY, Kind
 from beanstalk_twisted.binlog.records.others import (
@@ -16,6 +17,7 @@ from beanstalk_twisted.binlog.records.others import (
     TTR_S,
     TUBE_ID,
     TYPE,
+    WITH_DATA,
     NotUnderstood,
     Raw,
     RememberedKey,
@@ -33,7 +35,7 @@ from beanstalk_twisted.binlog.segments.format import (
 from beanstalk_twisted.binlog.segments.frames import Buffer
 from beanstalk_twisted.binlog.segments.seals import decode_seal
 from binlog_tools.logs.stored import TYPE_NAMES
-from binlog_tools.salvage.carving import WITH_DATA, Body, Budget, Carver, span
+from binlog_tools.salvage.carving import Body, Budget, Carver, span
 from binlog_tools.salvage.scanning import Piece, Scan, data_if_it_checks, start_of_data
 
 
@@ -202,10 +204,6 @@ def _is_of_no_job(raw: Raw) -> bool:
     return is_key or (raw[TYPE] in WITH_DATA and not raw[JOB_ID])
 
 
-PAGE_IDS: Final = 1 << 16
-"""Of ids that follow each other: 8 KiB."""
-
-
 class Place(NamedTuple):
     """A full record, and the heap of its frame, by offsets in the segment."""
 
@@ -234,23 +232,6 @@ class Entry:
         self.lsn = self.seq = 0
 
 
-class Ids:
-    """One bit for each id: a log may hold the deletions of many millions."""
-
-    def __init__(self) -> None:
-        self._pages: dict[int, bytearray] = {}
-
-    def add(self, job_id: int) -> None:
-        page = self._pages.get(job_id // PAGE_IDS)
-        if page is None:
-            page = self._pages[job_id // PAGE_IDS] = bytearray(PAGE_IDS // 8)
-        page[job_id % PAGE_IDS // 8] |= 1 << job_id % 8
-
-    def __contains__(self, job_id: int) -> bool:
-        page = self._pages.get(job_id // PAGE_IDS)
-        return page is not None and bool(page[job_id % PAGE_IDS // 8] >> job_id % 8 & 1)
-
-
 class LiveJobs(LogState):
     """All that the records say.  Holes do no harm: a record says all of its job but the body.
 
@@ -261,7 +242,7 @@ class LiveJobs(LogState):
     def __init__(self) -> None:
         super().__init__()
         self.table: dict[int, Entry] = {}
-        self.deleted = Ids()
+        self.deleted = JobIds()
         self.claims: dict[int, list[Body]] = {}
         self.unknown_records: list[tuple[int, int]] = []
 

@@ -3,7 +3,8 @@
 ``spark-submit --py-files ZIP binlog_tools/spark/__main__.py …`` is the same on a cluster.
 """
 
-from beanstalk_twisted import programs
+from beanstalk_twisted.programs import INTERRUPTS, outlive_readers
+from beanstalk_twisted.programs import main as run
 from binlog_tools.spark.errors import need
 
 PROGRAM = "python -m binlog_tools.spark"
@@ -15,10 +16,10 @@ def main() -> None:
     from binlog_tools.spark.cli.main import cli
 
     # Java is at the other end of a socket.
-    programs.outlive_readers()
-    programs.INTERRUPTS.tell_the_command()
+    outlive_readers()
+    INTERRUPTS.tell_the_command()
     cli.main(prog_name=PROGRAM, standalone_mode=False)
 
 
 if __name__ == "__main__":
-    programs.main(PROGRAM)
+    run(PROGRAM)

@@ -21,8 +21,11 @@ from binlog_tools.spark.definitions.columns import (
     commented,
 )
 from binlog_tools.spark.definitions.errors import TableError
-from binlog_tools.spark.frames import read_frame, rows_of
-from binlog_tools.spark.reading.increments import (
+from binlog_tools.spark.reading.options import Asked
+from binlog_tools.spark.reading.planning import (
+    Share,
+    Task,
+    Trouble,
     increment,
     last_lsn,
     mark_names,
@@ -30,12 +33,11 @@ from binlog_tools.spark.reading.increments import (
     marks_of,
     refuse_other_histories,
     store_of,
+    tasks_of,
 )
-from binlog_tools.spark.reading.options import Asked
-from binlog_tools.spark.reading.planning import Share, Task, Trouble, tasks_of
 from binlog_tools.spark.source import BinlogReader
 from binlog_tools.spark.storing.tables import File, Layout, StoredTable, holds_table, open_stored
-from binlog_tools.spark.tasks import Rows
+from binlog_tools.spark.tasks import Rows, read_frame, rows_of
 
 NAME: Final = "events"
 """What the table is called in its log."""

@@ -147,8 +147,8 @@ _WILD: Final = re.compile(r"[*\[]")
 
 
 def expanded(path: str) -> list[str]:
-    """The addresses that a path or a pattern names, in order; none if there is nothing.  URLs
-    without wildcards are not looked for.
+    """The addresses that a path, or the folders that a pattern names, in order; none if there is
+    nothing.  URLs without wildcards are not looked for.
 
     :raise OSError: something is there or not, but nobody may look.
     """
@@ -158,7 +158,7 @@ def expanded(path: str) -> list[str]:
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError, ValueError):
-        return sorted(glob.glob(path))
+        return sorted(filter(os.path.isdir, glob.glob(path)))
     return [path]
 
 
@@ -166,8 +166,7 @@ def _matching(url: str) -> list[str]:
     folder, pattern = split(url)
     found = []
     for parent in _matching(folder) if _WILD.search(folder.partition("?")[0]) else [folder]:
-        listing = STORES.at(parent).listing()
-        names = [*listing.folders, *(entry.name for entry in listing.entries)]
+        names = STORES.at(parent).listing().folders
         found += [within(parent, name) for name in fnmatch.filter(names, pattern)]
     return sorted(found)
 

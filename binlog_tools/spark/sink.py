@@ -22,8 +22,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from binlog_tools.spark.definitions.errors import SinkError, SparkTooOld
-from binlog_tools.spark.writing.job_rows import JobRows
-from binlog_tools.spark.writing.options import SinkOptions
+from binlog_tools.spark.writing.job_rows import JobRows, SinkOptions
 from binlog_tools.spark.writing.putting import Batch, Tally, forget_keys, put_partition
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from binlog_tools.spark.following.positions import Lag, lags_of
+from binlog_tools.spark.following.logs import lags_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,19 +60,6 @@ class Queries(StreamingQueryListener):
         self._samples: dict[str, dict[tuple[str, str], Sample]] = {}
         self._rows: dict[str, int] = {}
 
-    def begin(self, name: str, lags: Mapping[str, Lag], batch: int) -> None:
-        """Show a query that has not told of a batch yet.
-
-        :param lags: by server; ``batch`` is the newest that was finished, -1 if none was.
-        """
-        self._note(name, [
-            *_of_lags(name, lags),
-            Sample("beanstalk_stream_rows_total", {"query": name}, 0),
-            Sample("beanstalk_stream_batch", {"query": name}, batch),
-            Sample("beanstalk_stream_batch_seconds", {"query": name}, 0),
-            Sample("beanstalk_stream_active", {"query": name}, 0),
-        ])  # fmt: skip
-
     def onQueryStarted(self, event: Any) -> None:
         name = event.name or str(event.id)
         self._names[str(event.id)] = name
@@ -118,10 +105,6 @@ def _lags(query: str, reported: str | None) -> Iterator[Sample]:
         lags = lags_of(json.loads(reported or "{}"))
     except (ValueError, TypeError, AttributeError):
         return
-    yield from _of_lags(query, lags)
-
-
-def _of_lags(query: str, lags: Mapping[str, Lag]) -> Iterator[Sample]:
     for server, lag in lags.items():
         for field, value in lag._asdict().items():
             yield Sample(f"beanstalk_stream_lag_{field}", {"query": query, "server": server}, value)

@@ -29,7 +29,7 @@ EXAMPLES = examples_of(PAGE)
 
 @pytest.mark.exhaustive
 def test_the_examples_of_the_page_print_what_it_says(tmp_path: Path) -> None:
-    assert len(EXAMPLES) == len(re.findall(r"^react\(.*\)\n```", PAGE.read_text(), re.M)) >= 4
+    assert len(EXAMPLES) == len(re.findall(r"^```python$", PAGE.read_text(), re.M)) >= 6
     see_that_examples_print(EXAMPLES, tmp_path)
 
 

@@ -24,9 +24,9 @@ from tests.sampling import one_in, share
 INTERVAL: Final = FsyncPolicy(0.1)
 POLICIES: Final = {"always": ALWAYS, "interval": INTERVAL, "never": NEVER}
 
-STATES: Final = int(os.environ.get("CRASH_STATES", share(100_000, 100)))
+STATES: Final = int(os.environ.get("CRASH_STATES", share(48_000, 48)))
 """How many disks are looked at in all: those of a crash, no two of a case alike, on each of which a
-server is started and judged.  100,000 with ``--all``; another number by the environment variable.
+server is started and judged.  48,000 with ``--all``; another number by the environment variable.
 """
 
 STATES_OF_A_CASE: Final = 8_000 if "CRASH_STATES" in os.environ else share(8_000, 8)

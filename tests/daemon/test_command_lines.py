@@ -106,6 +106,7 @@ def test_no_line_is_in_the_table_twice() -> None:
     assert len(TABLE) == len({words for words, _ in TABLE}) >= 60
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("environment", "words", "place_"),
     [

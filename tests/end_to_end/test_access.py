@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from binlog_tools.queue.cli.commands import cli
 from tests.server.access.meeting import HASH, OTHER_TOKEN, TOKEN
-from tests.server_process import ServerProcess, ours
+from tests.server_process import ServerProcess, our_worker, ours
 
 REFUSED = b"UNAUTHORIZED\r\n"
 FILE = f"""
@@ -25,8 +24,6 @@ producer = "mail"
 uid = {os.getuid()}
 admin = "*"
 """
-
-WORK = "from beanstalk_twisted.programs import beanstalk_work; beanstalk_work()"
 
 
 def serving(tmp_path: Path, text: str = FILE) -> ServerProcess:
@@ -98,13 +95,13 @@ def test_a_worker_shows_its_token(tmp_path: Path, is_file: bool) -> None:
         connection.ask(b"use mail\r\n")
         assert connection.ask(b"put 0 0 60 5\r\nhello\r\n") == b"INSERTED 1\r\n"
         where = f"127.0.0.1:{server.port()}"
-        work = [sys.executable, "-c", WORK, "-s", where]
-        command = [*work, "--tube", "mail", "--shell", "cat"]
+        command = our_worker("-s", where, "--tube", "mail", "--shell", "cat")
         environment = {"BEANSTALK_TOKEN": "" if is_file else TOKEN.decode()}
         shown = ["--token-file", str(tmp_path / "token")] if is_file else []
         with ServerProcess([*command, "-v", *shown], tmp_path, environment) as worker:
             while not connection.ask(b"stats-job 1\r\n").startswith(b"NOT_FOUND"):
                 assert worker.process.poll() is None, worker.said()
                 time.sleep(0.05)
-            said = "".join(worker.said())
+        # When it has ended: what it has said is all there.
+        said = "".join(worker.said())
         assert TOKEN.decode() not in said

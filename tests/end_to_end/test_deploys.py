@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,28 @@ def test_a_deploy_costs_a_long_job_no_attempt(tmp_path: Path) -> None:
         cwd=tmp_path, text=True, capture_output=True, check=True,
     ).stdout  # fmt: skip
     assert told.count("ready: this reservation does not count") == 3
+
+
+def with_words(words: str) -> list[str]:
+    """The processes with these words in their command line."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found.append(path.read_text())
+    return [line for line in found if words in line]
+
+
+@pytest.mark.one_in(5)
+@pytest.mark.parametrize("number", range(5))
+def test_a_command_that_begins_while_its_worker_stops_ends_with_it(
+    number: int, tmp_path: Path
+) -> None:
+    with serve(tmp_path) as server, server.connect() as connection:
+        job = put(connection)
+        worker = work(server, tmp_path, "--finish", "0", "--shell", f": {tmp_path}; {LONG}")
+        wait_until(lambda: is_in_hand(connection, job))
+        stop(worker)
+        wait_until(lambda: not with_words(f": {tmp_path};"))
 
 
 def test_a_worker_learns_of_a_cancel_at_its_next_touch(tmp_path: Path) -> None:

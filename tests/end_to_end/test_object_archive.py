@@ -26,14 +26,14 @@ def archived(url: str) -> dict[str, bytes]:
     (folder,) = store.folders()
     return {
         entry.name: store.read(f"{folder}/{entry.name}", 0, entry.size)
-        for entry in store.entries(folder)
+        for entry in store.listing(folder).entries
     }
 
 
 def delivered(url: str) -> int:
     """How many segments are complete; others may just get their names."""
     store = open_store(url)
-    names = [entry.name for folder in store.folders() for entry in store.entries(folder)]
+    names = [entry.name for folder in store.folders() for entry in store.listing(folder).entries]
     return sum(name.endswith(".tql") for name in names)
 
 

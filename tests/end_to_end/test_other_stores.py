@@ -46,7 +46,7 @@ def test_a_log_is_archived_restored_and_made_a_table(
     server.stop()
     written(tmp_path / "log", files_of(directory.after_kill()))
     (store,) = open_store(log).folders()
-    assert len(open_store(log).entries(store)) > 3
+    assert len(open_store(log).listing(store).entries) > 3
     done = run("restore", log, tmp_path / "log", "-o", tmp_path / "new")
     assert done.exit_code == 0, done.stderr
     assert [job.job_id for job in load(open_source(str(tmp_path / "new"))).jobs()] == [40]

@@ -18,12 +18,17 @@ from beanstalk_twisted.client.pool.hashing import Split
 from beanstalk_twisted.client.pool.pool import named
 from beanstalk_twisted.client.sync import Client
 from beanstalk_twisted.tasks import ResultLost, TaskFailed
-from tests.server_process import LIMIT_S, ServerProcess, ours_at_once, theirs, wait_until
+from tests.server_process import (
+    LIMIT_S,
+    ServerProcess,
+    our_worker,
+    ours_at_once,
+    theirs,
+    wait_until,
+)
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 EXAMPLES = ROOT / "examples"
-WORK = "from beanstalk_twisted.programs import beanstalk_work; beanstalk_work()"
-
 APPLICATION = """
 import asyncio, os, time
 from pathlib import Path
@@ -68,8 +73,7 @@ async def sleep(seconds: float) -> str:
 
 
 def work(server: ServerProcess, name: str, folder: Path, *options: str) -> ServerProcess:
-    command = [sys.executable, "-c", WORK, "-v", *options, name]
-    return ServerProcess(command, folder, environment(server))
+    return ServerProcess(our_worker("-v", *options, name), folder, environment(server))
 
 
 def environment(server: ServerProcess) -> dict[str, str]:
@@ -133,7 +137,7 @@ def test_the_service_of_the_examples_outlives_the_death_of_its_worker_and_its_se
 
 def test_the_next_runs_of_an_app_are_shown() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", WORK, "--preview", "2", "service:app"], cwd=EXAMPLES,
+        our_worker("--preview", "2", "service:app"), cwd=EXAMPLES,
         env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
         timeout=LIMIT_S,
     )  # fmt: skip

@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,14 +17,11 @@ from click.testing import CliRunner, Result
 from binlog_tools.cli.commands import cli as inspect_cli
 from binlog_tools.queue.cli.commands import cli
 from binlog_tools.spark.definitions.errors import SinkError
-from binlog_tools.spark.writing.job_rows import JobRows
-from binlog_tools.spark.writing.options import SinkOptions
+from binlog_tools.spark.writing.job_rows import JobRows, SinkOptions
 from binlog_tools.spark.writing.putting import put_partition
 from tests.certificates import Certificates
 from tests.server.access.meeting import HASH, OTHER_TOKEN, TOKEN
-from tests.server_process import LIMIT_S, ServerProcess, ours_at_once
-
-WORK = "from beanstalk_twisted.programs import beanstalk_work; beanstalk_work()"
+from tests.server_process import LIMIT_S, ServerProcess, our_worker, ours_at_once
 
 SECRET, WRONG = TOKEN.decode(), OTHER_TOKEN.decode()
 ACCESS = f'[identities.ours]\ntoken = "{HASH}"\nadmin = "*"\n'
@@ -133,11 +129,10 @@ def test_the_sink_writes_each_row_once(server: Guarded) -> None:
 def test_beanstalk_work(server: Guarded, tmp_path: Path, is_right: bool) -> None:
     tube = f"work-{is_right}"
     server.call("-s", server.trusting, "put", "-t", tube, typed=b"done")
-    command = [
-        sys.executable, "-c", WORK, "--tube", tube, "-v",
-        "--shell", f"cat > {tmp_path}/out; kill -TERM $PPID", "-s",
+    command = our_worker(
+        "--tube", tube, "-v", "--shell", f"cat > {tmp_path}/out; kill -TERM $PPID", "-s",
         server.trusting if is_right else server.doubtful,
-    ]  # fmt: skip
+    )  # fmt: skip
     process = subprocess.Popen(
         command, env=os.environ | {"PYTHONUNBUFFERED": "1"}, text=True, stderr=subprocess.PIPE
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -26,9 +25,7 @@ from beanstalk_twisted.worker.service import Worker
 from tests.conftest import the_reactor
 from tests.end_to_end.test_client import EACH_SERVER, Command, connected, endpoint_of, ours, server
 from tests.sampling import one_in
-from tests.server_process import LIMIT_S, ServerProcess
-
-WORK = "from beanstalk_twisted.programs import beanstalk_work; beanstalk_work()"
+from tests.server_process import LIMIT_S, ServerProcess, our_worker
 
 __all__ = ["server"]  # A fixture is used by being imported.
 
@@ -194,7 +191,7 @@ def work(
 ) -> subprocess.Popen[str]:  # fmt: skip
     """Start a worker process; ``-v`` tells each job."""
     return subprocess.Popen(
-        [sys.executable, "-c", WORK, "-v", *options],
+        our_worker("-v", *options),
         cwd=folder, text=True, stderr=stderr, stdout=subprocess.PIPE,
         env={
             **os.environ, "BEANSTALK_SERVER": f"127.0.0.1:{server.port()}",
@@ -352,8 +349,7 @@ async def test_a_server_that_is_not_there_is_told_once_and_once_when_it_is(
     with ServerProcess(ours("-p", 0), tmp_path) as first:
         port = first.port()
     process = subprocess.Popen(
-        [sys.executable, "-c", WORK, "-n", "3", "-s",
-         f"127.0.0.1:{port}", "json:loads"],
+        our_worker("-n", "3", "-s", f"127.0.0.1:{port}", "json:loads"),
         text=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
     assert process.stderr is not None
@@ -482,8 +478,9 @@ def test_the_next_runs_of_a_file_are_shown_without_a_server(tmp_path: Path) -> N
     text = '[yearly]\ncron = "0 12 1 7 *"\ntube = "a"\nzone = "Europe/Berlin"\n'
     (tmp_path / "jobs.toml").write_text(text + '[minutely]\ncron = "* * * * *"\ntube = "b"\n')
     done = subprocess.run(
-        [sys.executable, "-c", WORK, "--recurring",
-         str(tmp_path / "jobs.toml"), "--preview", "2", "-s", "127.0.0.1:1"],
+        our_worker(
+            "--recurring", tmp_path / "jobs.toml", "--preview", "2", "-s", "127.0.0.1:1"
+        ),
         capture_output=True, text=True, timeout=LIMIT_S,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
@@ -550,8 +547,7 @@ async def test_what_a_function_raises_is_logged_whatever_its_text(
 )  # fmt: skip
 def test_wrong_usage_is_told_with_2(options: list[str], why: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", WORK, *options],
-        capture_output=True, text=True, timeout=LIMIT_S,
+        our_worker(*options), capture_output=True, text=True, timeout=LIMIT_S,
     )  # fmt: skip
     assert done.returncode == 2
     assert why in done.stderr

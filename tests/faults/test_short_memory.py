@@ -94,7 +94,7 @@ def test_new_jobs_are_refused_and_all_else_goes_on(tmp_path: Path, spare_mb: int
 
 def put_again(control: Connection) -> int:
     """There is memory again: a job is taken, as soon as that is seen."""
-    give_up = time.monotonic() + 20
+    give_up = time.monotonic() + LIMIT_S
     while not (reply := control.ask(put(0))).startswith(b"INSERTED"):
         assert reply == b"OUT_OF_MEMORY\r\n" and time.monotonic() < give_up
         time.sleep(0.02)

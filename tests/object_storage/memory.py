@@ -1,11 +1,11 @@
 """A simulated store: objects in a dictionary, and a fault at any operation."""
 
+import sys
 from collections.abc import Callable, Iterable
 
 from beanstalk_twisted.object_storage.store import (
     Entry,
     Listing,
-    OpenObject,
     Store,
     join,
     missing,
@@ -22,7 +22,7 @@ class MemoryStore(Store):
 
     def __init__(self, url: str = "memory://objects", top: "MemoryStore | None" = None) -> None:
         """:param top: the store that has the objects of this one in a folder."""
-        self.path = self.url = url
+        self.path = url
         self.objects: dict[str, bytes] = {} if top is None else top.objects
         self.fault: Callable[[str, str], None] = lambda operation, name: None
         self._start = ""
@@ -48,11 +48,10 @@ class MemoryStore(Store):
             sorted({name.partition("/")[0] for name in found if "/" in name}),
         )
 
-    def open(self, name: str) -> OpenObject:
-        return MemoryObject(self, name, len(self._content("open", name)))
+    def size(self, name: str) -> int:
+        return len(self._content("open", name))
 
-    def part(self, name: str, start: int, end: int) -> bytes:
-        """What a range of an open object is answered with."""
+    def read(self, name: str, start: int = 0, end: int = sys.maxsize) -> bytes:
         return self._content("read", name)[start:end]
 
     def _content(self, operation: str, name: str) -> bytes:
@@ -85,18 +84,3 @@ class MemoryStore(Store):
     def remove(self, name: str) -> None:
         self._content("remove", name)
         del self.objects[self._start + name]
-
-
-class MemoryObject(OpenObject):
-    """An `OpenObject` of a `MemoryStore`."""
-
-    def __init__(self, store: MemoryStore, name: str, size: int) -> None:
-        self.size = size
-        self._store = store
-        self._name = name
-
-    def read(self, start: int, end: int) -> bytes:
-        return self._store.part(self._name, start, end)
-
-    def close(self) -> None:
-        pass

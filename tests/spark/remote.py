@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 
 from beanstalk_twisted.binlog.archive_manifest import Manifest, describe
 from beanstalk_twisted.binlog.segments.format import (
@@ -41,8 +42,8 @@ class CountingStore(MemoryStore):
         self.short: dict[str, int] = {}
         self.failing: dict[str, int] = {}
 
-    def part(self, name: str, start: int, end: int) -> bytes:
-        content = super().part(name, start, end)
+    def read(self, name: str, start: int = 0, end: int = sys.maxsize) -> bytes:
+        content = super().read(name, start, end)
         if end > self.short.get(name, end):
             content = content[:-1]
         if end > self.failing.get(name, end):
@@ -67,7 +68,7 @@ class Lent:
         store = CountingStore(f"{self.bucket}/{path}")
         store.objects.update(objects)
         store.fault = self._note
-        STORES.keep(store.url + options, PatientStore(store, Waits()))
+        STORES.keep(store.path + options, PatientStore(store, Waits()))
         return store
 
     def _note(self, operation: str, name: str) -> None:

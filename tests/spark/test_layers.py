@@ -26,7 +26,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "writing": BELOW,
     "histories": BELOW,
     "storing": BELOW,
-    "tables": BELOW | {"histories", "storing", "frames", "tasks"},
+    "tables": BELOW | {"histories", "storing", "tasks"},
     "reporting": BELOW | {"storing"},
     # What users import or run.
     "errors": BELOW,
@@ -35,9 +35,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "stream_metrics": BELOW | {"following"},
     "live": BELOW | {"histories", "storing", "reading", "following", "source", "tables"},
     "report": BELOW | {"reporting", "errors"},
-    "tasks": frozenset(),
-    "frames": BELOW | {"storing", "tasks"},
-    "events": BELOW | {"reading", "source", "storing", "frames", "tasks"},
+    "tasks": BELOW | {"storing"},
+    "events": BELOW | {"reading", "source", "storing", "tasks"},
     "session": BELOW | {"errors", "source", "sink"},
     "cli": BELOW | {
         "segments", "reading", "following", "storing", "tables", "events", "session", "live",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from binlog_tools.spark.cli.main import LIVE_METRICS, cli
 from binlog_tools.spark.definitions.errors import CODES
+from binlog_tools.spark.tables.layouts import LAYOUTS
 from tests.test_docs import ROOT, section, tables
 
 DOCS: Path = ROOT / "docs"
@@ -23,12 +24,16 @@ def test_the_tables_of_the_manual_are_those_of_the_code() -> None:
 
 def test_the_manual_has_all_of_live_tables() -> None:
     live = DOCS / "spark-live.md"
-    (options,) = tables(section(live, "Options"))
+    _, options, rows = tables(section(live, "live"))
     told = {word.strip("`") for row in options for word in row[0].split(", ")}
     known = cli.commands["live"].params
     assert told == {word for each in known for word in each.opts if word.startswith("-")}
-    (rows,) = tables(section(live, "Metrics"))
     assert rows == [[f"`{name}`", text] for name, (_, text) in LIVE_METRICS.items()]
+
+
+def test_the_manual_has_every_table() -> None:
+    rows = tables(section(DOCS / "spark-tables.md", "Tables"))[0]
+    assert sorted(row[0] for row in rows) == sorted(f"`{name}`" for name in LAYOUTS)
 
 
 def test_the_manual_has_every_error_and_its_exit_code() -> None:

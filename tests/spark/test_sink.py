@@ -40,7 +40,7 @@ from binlog_tools.spark.sink import (
     total_of,
 )
 from binlog_tools.spark.source import register as register_source
-from binlog_tools.spark.writing.options import SinkOptions
+from binlog_tools.spark.writing.job_rows import SinkOptions
 from binlog_tools.spark.writing.putting import Batch, Tally, forget_keys, spans
 from tests.binlog.scribe import T0
 from tests.server_process import Connection, ServerProcess, ours, ours_at_once

@@ -12,7 +12,7 @@ from urllib.error import HTTPError
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from binlog_tools.spark.following.positions import Lag, encode
+from binlog_tools.spark.following.logs import Lag, encode
 from binlog_tools.spark.session import PATIENCE_S
 from binlog_tools.spark.source import register
 from binlog_tools.spark.stream_metrics import (
@@ -69,17 +69,6 @@ def test_a_query_is_shown_as_it_was_last_heard_of() -> None:
     assert set(shown(found)) == set(METRICS)
     queries.onQueryTerminated(SimpleNamespace(id="17"))
     assert shown(list(queries.samples()))["beanstalk_stream_active"] == 0
-
-
-def test_a_query_is_shown_before_its_first_batch() -> None:
-    queries = Queries(clock=lambda: 1000.0)
-    queries.begin("live", {"5c": Lag(9, 800, 2.5)}, -1)
-    found = shown(list(queries.samples()))
-    assert set(found) == set(METRICS)
-    assert found["beanstalk_stream_lag_records"] == 9
-    assert (found["beanstalk_stream_batch"], found["beanstalk_stream_active"]) == (-1, 0)
-    queries.onQueryStarted(SimpleNamespace(id="17", name="live"))
-    assert shown(list(queries.samples()))["beanstalk_stream_active"] == 1
 
 
 def test_a_name_may_hold_anything() -> None:

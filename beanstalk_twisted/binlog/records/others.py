@@ -12,7 +12,15 @@ from beanstalk_twisted.binlog.tags import BATCH_KEYS, EXTENSIONS, BadTags, Tags,
 
 @dataclass(frozen=True, slots=True)
 class _NotOfAJob:
+    """:ivar word: what tools call its type."""
+
     kind: ClassVar[int]
+    word: ClassVar[str]
+
+    @property
+    def features(self) -> int:
+        """The incompat bits of a segment that may hold it."""
+        return 0
 
     @property
     def commits(self) -> bool:
@@ -47,6 +55,7 @@ class TubeDef(_NotOfAJob):
     """``tube_id`` means the tube called ``name``."""
 
     kind: ClassVar[int] = 32
+    word: ClassVar[str] = "tube-def"
     tube_id: int
     name: bytes
     ts_ns: int = 0
@@ -64,6 +73,7 @@ class Pause(_NotOfAJob):
     """The tube hands out no job until ``until_ns``; ``seconds`` 0 ends a pause."""
 
     kind: ClassVar[int] = 33
+    word: ClassVar[str] = "pause"
     tube_id: int
     seconds: int
     until_ns: int
@@ -92,6 +102,7 @@ class RememberedKey(_NotOfAJob):
     """
 
     kind: ClassVar[int] = KEY
+    word: ClassVar[str] = "key"
     tube_id: int
     key: bytes
     job_id: int
@@ -101,7 +112,6 @@ class RememberedKey(_NotOfAJob):
 
     @property
     def features(self) -> int:
-        """The incompat bits of a segment that may hold it."""
         return EXTENSIONS | BATCH_KEYS if self.jobs else EXTENSIONS
 
     @property
@@ -131,10 +141,15 @@ class TubePolicy(_NotOfAJob):
     """The POLICY record: the tube's policy as commands have set it; no ``rules``, no policy."""
 
     kind: ClassVar[int] = 35
+    word: ClassVar[str] = "policy"
     tube_id: int
     rules: Mapping[str, str]
     ts_ns: int
     reason: Reason = Reason.CLIENT
+
+    @property
+    def features(self) -> int:
+        return EXTENSIONS
 
     @property
     def commits(self) -> bool:
@@ -154,6 +169,7 @@ class Counters(_NotOfAJob):
     """The STATE record: counters of the server (tube_id 0) or of a tube, for readers of the log."""
 
     kind: ClassVar[int] = 40
+    word: ClassVar[str] = "state"
     tube_id: int
     ts_ns: int
     counts: Mapping[str, int]
@@ -171,6 +187,7 @@ class Trim(_NotOfAJob):
     """Segments below ``seq`` are dead."""
 
     kind: ClassVar[int] = 48
+    word: ClassVar[str] = "trim"
     seq: int
     ts_ns: int
 
@@ -188,6 +205,7 @@ class Seal(_NotOfAJob):
     """The last record of a finished segment; ``contents`` is its sparse index, or empty."""
 
     kind: ClassVar[int] = 49
+    word: ClassVar[str] = "seal"
     ts_ns: int
     contents: bytes
 
@@ -204,6 +222,7 @@ class Start(_NotOfAJob):
     """A server has started; ``wall_offset_ns`` is wall clock minus ``ts_ns``."""
 
     kind: ClassVar[int] = 51
+    word: ClassVar[str] = "start"
     ts_ns: int
     next_job_id: int
     next_tube_id: int
@@ -221,6 +240,7 @@ class CleanStop(_NotOfAJob):
     """A server has ended in order: all before this is durable."""
 
     kind: ClassVar[int] = 52
+    word: ClassVar[str] = "clean-stop"
     ts_ns: int
 
     def encode(self, data: Data) -> bytes:
@@ -232,6 +252,7 @@ class ClockStep(_NotOfAJob):
     """The wall clock was set; ``wall_offset_ns`` is wall clock minus ``ts_ns`` from here on."""
 
     kind: ClassVar[int] = 53
+    word: ClassVar[str] = "clock-step"
     ts_ns: int
     wall_offset_ns: int
 
@@ -294,7 +315,7 @@ def decode_record(raw: Raw, data: bytes) -> Record:
     if raw[TYPE] in JOB_KINDS:
         return decode_job(raw, data)
     try:
-        decode = _OTHERS[raw[TYPE]]
+        decode = _DECODERS[raw[TYPE]]
     except KeyError:
         if raw[TYPE] & 0x80:
             return Unknown(raw[TYPE])
@@ -338,23 +359,27 @@ def _json_object(data: bytes, what: str) -> dict[str, Any]:
     return found
 
 
-_OTHERS: Final[Mapping[int, Callable[[Raw, bytes], Record]]] = {
-    TubeDef.kind: lambda raw, data: TubeDef(raw[TUBE_ID], data, raw[TS_NS]),
-    Pause.kind: lambda raw, data: Pause(
+OTHERS: Final[Mapping[type[_NotOfAJob], Callable[[Raw, bytes], Record]]] = {
+    TubeDef: lambda raw, data: TubeDef(raw[TUBE_ID], data, raw[TS_NS]),
+    Pause: lambda raw, data: Pause(
         raw[TUBE_ID], raw[DELAY_S], raw[DEADLINE_NS], raw[TS_NS], _reason(raw[REASON])
     ),
-    RememberedKey.kind: lambda raw, data: RememberedKey(
+    RememberedKey: lambda raw, data: RememberedKey(
         raw[TUBE_ID], data, raw[JOB_ID], raw[DEADLINE_NS], raw[TS_NS], raw[AUX]
     ),
-    TubePolicy.kind: lambda raw, data: TubePolicy(
+    TubePolicy: lambda raw, data: TubePolicy(
         raw[TUBE_ID], _json_object(data, "rules"), raw[TS_NS], _reason(raw[REASON])
     ),
-    Counters.kind: lambda raw, data: Counters(
-        raw[TUBE_ID], raw[TS_NS], _json_object(data, "counters")
-    ),
-    Trim.kind: lambda raw, data: Trim(raw[JOB_ID], raw[TS_NS]),
-    Seal.kind: lambda raw, data: Seal(raw[TS_NS], data),
-    Start.kind: lambda raw, data: Start(raw[TS_NS], raw[JOB_ID], raw[AUX], raw[DEADLINE_NS]),
-    CleanStop.kind: lambda raw, data: CleanStop(raw[TS_NS]),
-    ClockStep.kind: lambda raw, data: ClockStep(raw[TS_NS], raw[DEADLINE_NS]),
+    Counters: lambda raw, data: Counters(raw[TUBE_ID], raw[TS_NS], _json_object(data, "counters")),
+    Trim: lambda raw, data: Trim(raw[JOB_ID], raw[TS_NS]),
+    Seal: lambda raw, data: Seal(raw[TS_NS], data),
+    Start: lambda raw, data: Start(raw[TS_NS], raw[JOB_ID], raw[AUX], raw[DEADLINE_NS]),
+    CleanStop: lambda raw, data: CleanStop(raw[TS_NS]),
+    ClockStep: lambda raw, data: ClockStep(raw[TS_NS], raw[DEADLINE_NS]),
 }
+"""How records that are of no job are decoded; other tables of them are made of this one."""
+
+_DECODERS: Final = {each.kind: decode for each, decode in OTHERS.items()}
+
+WITH_DATA: Final = frozenset(each.kind for each in OTHERS if each.data is not _NotOfAJob.data)
+"""The types of records that are of no job and have data."""

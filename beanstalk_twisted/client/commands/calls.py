@@ -97,6 +97,14 @@ class Answer(Protocol[T_co]):
     def result(self) -> T_co:
         """Wait for the answer.  :raise ClientError: it is an error, or none came."""
 
+    @property
+    def error(self) -> Exception | None:
+        """Wait for the answer, and give what is wrong with it; None if nothing is."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the answer is there."""
+
 
 D = TypeVar("D", bound=Deferring)
 

@@ -22,7 +22,7 @@ from beanstalk_twisted.wire.commands import Command
 from beanstalk_twisted.wire.extensions import BY_OPERATION
 from beanstalk_twisted.wire.forms import BatchDeleted as BatchDeleted
 from beanstalk_twisted.wire.forms import Inserted as Inserted
-from beanstalk_twisted.wire.forms import ReplyForm, tube
+from beanstalk_twisted.wire.forms import ReplyForm
 from beanstalk_twisted.wire.grammar import CRLF, JOB_ID
 from beanstalk_twisted.wire.tags import BatchKey, PutTags
 
@@ -66,7 +66,8 @@ class Reply(NamedTuple):
 
 
 def _names(body: bytes) -> tuple[str, ...]:
-    return tuple(map(tube, yaml.read_listing(body)))
+    # A log may have brought a name that no client could use.
+    return tuple(name.decode("ascii", "backslashreplace") for name in yaml.read_listing(body))
 
 
 def _words(body: bytes) -> frozenset[str]:

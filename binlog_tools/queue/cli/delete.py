@@ -7,12 +7,26 @@ from typing import Final, NamedTuple
 
 import click
 
+from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.addresses import Address
-from binlog_tools.client import LIMIT_S
-from binlog_tools.connections import connect
+from beanstalk_twisted.client.commands.specs import Job
+from beanstalk_twisted.client.stats import ListedJob
+from beanstalk_twisted.client.sync import Client
 from binlog_tools.console.errors import fail, warn
 from binlog_tools.console.output import Output, columns
 from binlog_tools.console.wording import reason, told
+from binlog_tools.queue.asking import (
+    STATES,
+    can_page,
+    dead_letters,
+    dead_of_others,
+    kicked_dead,
+    need,
+    next_id,
+    pages,
+    peek_first,
+    tube_name,
+)
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import (
     NOTHING,
@@ -24,9 +38,7 @@ from binlog_tools.queue.cli.exits import (
 )
 from binlog_tools.queue.cli.jobs import each
 from binlog_tools.queue.cli.tubes import numbers
-from binlog_tools.queue.extensions import Extensions, can_page
-from binlog_tools.queue.moving import BATCH_JOBS
-from binlog_tools.queue.server import STATES, Job, Queue, Refused, Stats, tube_name
+from binlog_tools.queue.moving import BATCH_JOBS, count_of
 
 
 class StateResult(NamedTuple):
@@ -51,18 +63,18 @@ class TubePurge:
 
     at_once = "one"
 
-    def __init__(self, queue: Queue, tube: bytes, states: Sequence[str]) -> None:
+    def __init__(self, queue: Client, tube: bytes, states: Sequence[str]) -> None:
         """Look how many there are; nothing is deleted yet.
 
-        :raise Refused: there is no such tube.
+        :raise NotFound: there is no such tube.
         """
         stats = queue.stats_tube(tube)
-        self.counts = {state: stats.number(f"current-jobs-{state}") for state in states}
+        self.counts = {state: count_of(stats, state) for state in states}
         self.deleted = 0
         self._queue = queue
         self._tube = tube
         # Before anybody is asked: what comes while he thinks is not what he agreed to.
-        self._end = queue.next_id() if self.total else 0
+        self._end = next_id(queue) if self.total else 0
 
     @property
     def total(self) -> int:
@@ -76,7 +88,7 @@ class TubePurge:
 
     def _run(self, state: str, there: int) -> Iterator[int | StateResult]:
         deleted, later = 0, None
-        job = self._queue.peek_first(state) if there else None
+        job = peek_first(self._queue, state) if there else None
         for _ in range(there):
             if job is None:
                 break
@@ -95,14 +107,14 @@ class TubePurge:
         """Say whether a job was deleted, or somebody else was quicker, and give the next, in one
         round trip.
         """
-        requests = [b"delete %d\r\n" % job.id, b"peek-%b\r\n" % state.encode()]
-        deleted, found = self._queue.ask_at_once(requests)
-        if deleted.name not in (b"DELETED", b"NOT_FOUND"):
-            raise Refused(f"delete {job.id}", deleted)
-        if found.name not in (b"FOUND", b"NOT_FOUND"):
-            raise Refused(f"peek-{state}", found)
-        there = Job(found.number, found.data) if found.name == b"FOUND" else None
-        return deleted.name == b"DELETED", there
+        with self._queue.pipeline() as pipe:
+            deleted = pipe.delete(job.id)
+            found = getattr(pipe, f"peek_{state}")()
+            is_ours = not isinstance(deleted.error, errors.NotFound)
+            following = None if isinstance(found.error, errors.NotFound) else found.result
+            if is_ours:
+                deleted.result  # noqa: B018 - it raises what else was wrong.
+            return is_ours, following
 
 
 class BatchPurge(TubePurge):
@@ -114,22 +126,19 @@ class BatchPurge(TubePurge):
     at_once = f"up to {BATCH_JOBS}"
 
     def __init__(
-        self, queue: Queue, extensions: Extensions, tube: bytes, states: Sequence[str],
-        batch_jobs: int = BATCH_JOBS,
-    ) -> None:  # fmt: skip
+        self, queue: Client, tube: bytes, states: Sequence[str], batch_jobs: int = BATCH_JOBS
+    ) -> None:
         super().__init__(queue, tube, states)
         self._batch_jobs = batch_jobs
-        self._extensions = extensions
 
     def _run(self, state: str, there: int) -> Iterator[int | StateResult]:
         deleted, left = 0, there
-        pages = self._extensions.pages(self._tube, state, page_jobs=self._batch_jobs)
-        for page in pages if there else ():
-            ids = [job.number("id") for job in page]
-            ids = [each for each in ids if each < self._end][:left]
+        found = pages(self._queue, self._tube, state, page_jobs=self._batch_jobs)
+        for page in found if there else ():
+            ids = [job.id for job in page if job.id < self._end][:left]
             left -= len(ids)
             if ids:
-                now = self._extensions.delete(ids)
+                now = self._queue.delete_batch(ids).deleted
                 deleted += now
                 self.deleted += now
                 yield now
@@ -138,10 +147,9 @@ class BatchPurge(TubePurge):
         yield StateResult(state, there, deleted, None)
 
 
-def purge_of(queue: Queue, tube: bytes, states: Sequence[str]) -> TubePurge:
-    extensions = Extensions(queue)
-    if extensions.has("list-jobs", "delete-batch") and can_page(tube):
-        return BatchPurge(queue, extensions, tube, states)
+def purge_of(queue: Client, tube: bytes, states: Sequence[str]) -> TubePurge:
+    if queue.announces("list-jobs", "delete-batch") and can_page(tube):
+        return BatchPurge(queue, tube, states)
     return TubePurge(queue, tube, states)
 
 
@@ -226,13 +234,9 @@ def _run(purge: TubePurge, stop: DeferredSignal) -> None:
                     f"{told(gone.deleted, 'job')} of {gone.there} {gone.state} deleted; job "
                     f"{gone.later}, put since, is now the first, so it stopped there"
                 )
-    except (OSError, Refused) as problem:
+    except errors.ClientError as problem:
         done = f"{told(purge.deleted, 'job')} deleted, and perhaps {purge.at_once} more"
         fail(REFUSED, f"{reason(problem)}; {done}")
-
-
-FLUSHED_PER_S: Final = 1000
-"""Jobs that a server deletes in a second at least, on the slowest disk."""
 
 
 @click.command("flush")
@@ -259,12 +263,10 @@ def flush(
       beanstalk flush mail --state buried --yes
     """
     chosen = tuple(dict.fromkeys(states)) or STATES
-    with connect(address) as line:
-        queue = Queue(line)
-        extensions = Extensions(queue)
+    with options.connected(address) as queue:
         named = "".join(f" --state {state}" for state in chosen)
         instead = f"`beanstalk delete --all --tube {tube.decode()}{named}` deletes job by job"
-        extensions.need("flush-tube", instead)
+        need(queue, "flush-tube", instead)
         counts = _counts(queue, tube, chosen)
         if not any(counts.values()) and (hint := options.similar_tube(queue, tube)):
             warn(f"there is no tube {tube.decode()}", hint=hint)
@@ -273,23 +275,20 @@ def flush(
             ask(told_counts(counts, tube))
         elif total:
             warn(f"deleting {told_counts(counts, tube)}")
-        line.limit(LIMIT_S + total / FLUSHED_PER_S)
         parts = ("all",) if set(chosen) == set(STATES) else chosen
-        flushed = sum(extensions.flush(tube, state) for state in parts)
+        flushed = sum(queue.flush_tube(tube, state) for state in parts)
     options.show_count(flushed, "deleted", is_json)
     if not flushed:
         raise SystemExit(NOTHING)
 
 
-def _counts(queue: Queue, tube: bytes, states: Sequence[str]) -> dict[str, int]:
+def _counts(queue: Client, tube: bytes, states: Sequence[str]) -> dict[str, int]:
     """Count the jobs of a tube, by state: none where it is not there, as after its last job."""
     try:
         stats = queue.stats_tube(tube)
-    except Refused as refused:
-        if refused.reply != b"NOT_FOUND":
-            raise
+    except errors.NotFound:
         return dict.fromkeys(states, 0)
-    return {state: stats.number(f"current-jobs-{state}") for state in states}
+    return {state: count_of(stats, state) for state in states}
 
 
 @click.command("forget-key")
@@ -304,10 +303,9 @@ def forget_key(tube: bytes, key: bytes, address: Address, is_json: bool) -> None
     Example:
       beanstalk forget-key mail welcome-42
     """
-    with connect(address) as line:
-        extensions = Extensions(Queue(line))
-        extensions.need("forget-key", "a remembered key ends with the time that its job asked for")
-        extensions.forget_key(tube, key)
+    with options.connected(address) as queue:
+        need(queue, "forget-key", "a remembered key ends with the time that its job asked for")
+        queue.forget_key(tube, key)
     if is_json:
         Output(True).document({"tube": tube.decode(), "key": key.decode(), "forgotten": True})
 
@@ -342,32 +340,29 @@ def dead(tube: bytes, address: Address, bound: int | None, yes: bool, is_json: b
     """
     if bound is None and yes:
         raise click.UsageError("--yes is for --kick")
-    with connect(address) as line:
-        queue = Queue(line)
-        extensions = Extensions(queue)
+    with options.connected(address) as queue:
         if bound is None:
-            _show(extensions, queue, tube, is_json)
+            _show(queue, tube, is_json)
             return
-        extensions.need("kick-dead", "it has no dead letters")
-        _tell_of_kicked(extensions, queue, tube)
-        there = sum(1 for _ in extensions.dead_letters(tube))
-        _agree(extensions, min(there, bound), tube, yes)
-        line.limit(LIMIT_S + there / FLUSHED_PER_S)
-        kicked = extensions.kick_dead(tube, bound)
+        need(queue, "kick-dead", "it has no dead letters")
+        _tell_of_kicked(queue, tube)
+        there = sum(1 for _ in dead_letters(queue, tube))
+        _agree(queue, min(there, bound), tube, yes)
+        kicked = queue.kick_dead(tube, bound)
         if kicked < min(there, bound):
-            warn(_why_some_stay(extensions, tube))
+            warn(_why_some_stay(queue, tube))
     options.show_count(kicked, "kicked", is_json)
     if not kicked:
         raise SystemExit(NOTHING)
 
 
-def _show(extensions: Extensions, queue: Queue, tube: bytes, is_json: bool) -> None:
-    extensions.need("tube-policy", "it has no dead letters")
+def _show(queue: Client, tube: bytes, is_json: bool) -> None:
+    need(queue, "tube-policy", "it has no dead letters")
     found = 0
 
-    def letters() -> Iterator[tuple[str, Stats]]:
+    def letters() -> Iterator[tuple[str, ListedJob]]:
         nonlocal found
-        for letter in extensions.dead_letters(tube):
+        for letter in dead_letters(queue, tube):
             found += 1
             yield letter
 
@@ -376,14 +371,14 @@ def _show(extensions: Extensions, queue: Queue, tube: bytes, is_json: bool) -> N
             Output(True).document({"tube": place, **numbers(job)})
     else:
         Output().table(COLUMNS, (_row(place, job) for place, job in letters()))
-    _tell_of_kicked(extensions, queue, tube)
+    _tell_of_kicked(queue, tube)
     if not found:
-        fail(NOTHING, _none_of(extensions, tube))
+        fail(NOTHING, _none_of(queue, tube))
 
 
-def _row(place: str, job: Stats) -> list[object]:
-    rest = [job[key] for key in ("pri", "reserves", "age", "size")]
-    return [job["id"], job["dead-reason"], _moment(job.number("dead-at")), place, *rest]
+def _row(place: str, job: ListedJob) -> list[object]:
+    rest = [job.pri, job.reserves, job.age, job.size]
+    return [job.id, job.dead_reason, _moment(job.dead_at), place, *rest]
 
 
 def _moment(unix_s: int) -> str:
@@ -395,24 +390,24 @@ def _moment(unix_s: int) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _agree(extensions: Extensions, count: int, tube: bytes, is_agreed: bool) -> None:
+def _agree(queue: Client, count: int, tube: bytes, is_agreed: bool) -> None:
     what = f"{told(count, 'dead letter')} of {tube.decode()}"
     if is_agreed:
         warn(f"kicking {what}")
     elif count:
         ask(what, "kick", "kicked")
     else:
-        fail(NOTHING, f"{_none_of(extensions, tube)}; --yes kicks what was moved elsewhere")
+        fail(NOTHING, f"{_none_of(queue, tube)}; --yes kicks what was moved elsewhere")
 
 
-def _tell_of_kicked(extensions: Extensions, queue: Queue, tube: bytes) -> None:
+def _tell_of_kicked(queue: Client, tube: bytes) -> None:
     """Say where dead letters are that are not buried any more, and how to take them back."""
-    grave, kicked = extensions.kicked_dead(tube)
+    grave, kicked = kicked_dead(queue, tube)
     if not kicked:
         return
     letters = "1 dead letter was" if kicked.total() == 1 else f"{kicked.total()} dead letters were"
     states = ", ".join(f"{count} {state}" for state, count in kicked.items())
-    watching = queue.stats_tube(tube_name(grave)).number("current-watching")
+    watching = queue.stats_tube(tube_name(grave)).current_watching
     name = tube.decode()
     warn(
         f"{letters} kicked in {grave}, which {told(watching, 'connection')} "
@@ -421,8 +416,8 @@ def _tell_of_kicked(extensions: Extensions, queue: Queue, tube: bytes) -> None:
     )
 
 
-def _why_some_stay(extensions: Extensions, tube: bytes) -> str:
-    left = [job for _, job in extensions.dead_letters(tube)]
+def _why_some_stay(queue: Client, tube: bytes) -> str:
+    left = [job for _, job in dead_letters(queue, tube)]
     with_key = sum("idempotency-key" in job for job in left)
     stay = "dead letter stays" if len(left) == 1 else "dead letters stay"
     return (
@@ -431,12 +426,12 @@ def _why_some_stay(extensions: Extensions, tube: bytes) -> str:
     )
 
 
-def _none_of(extensions: Extensions, tube: bytes) -> str:
+def _none_of(queue: Client, tube: bytes) -> str:
     """Say that there is none; and of which tubes those are that it holds, as who names where dead
     letters go means the tube that they come from.
     """
     none = f"{tube.decode()} has no dead letter, there or where they go now"
-    others = extensions.dead_of_others(tube).most_common(MOST_OTHERS)
+    others = dead_of_others(queue, tube).most_common(MOST_OTHERS)
     if not others:
         return none
     counts = ", ".join(f"{count} of {name}" for name, count in others)

@@ -1,25 +1,24 @@
 """``beanstalk drain``, ``undrain``, ``promote`` and ``health``."""
 
-import errno
 import re
+import select
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final, NamedTuple
 
 import click
 
+from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.addresses import Address
-from binlog_tools.client import Connection, Line, Lost
-from binlog_tools.connections import WrongToken, connect
+from beanstalk_twisted.client.stats import ReplicationStats, ServerStats
+from beanstalk_twisted.client.sync import Client
 from binlog_tools.console.errors import fail
 from binlog_tools.console.groups import Parsed
 from binlog_tools.console.output import Output
 from binlog_tools.console.wording import told
+from binlog_tools.queue.asking import need
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import REFUSED
-from binlog_tools.queue.extensions import Extensions
-from binlog_tools.queue.server import STATES, Queue, Refused, Stats
 
 RETRY_S: Final = 0.05
 """From one look to the next: people are told of tenths of a second."""
@@ -42,44 +41,48 @@ class Outcome(NamedTuple):
 
 
 def hand_over(
-    address: Address, line: Connection, limit_s: float, clock: Callable[[], float] = time.monotonic
+    address: Address, queue: Client, limit_s: float, clock: Callable[[], float] = time.monotonic
 ) -> Outcome:
-    """Wait until a server of the queue is active, once the one that hands over, on ``line``, parts.
+    """Wait until a server of the queue is active, once the one that hands over, on ``queue``,
+    parts.
 
-    :raise WrongToken: it does not take ours.
+    :raise Unauthorized: it does not take our token.
     """
     give_up_s = clock() + limit_s
-    line.limit(limit_s)
-    with suppress(Lost):
-        line.reply()
+    select.select([queue.fileno()], [], [], limit_s)
     parted_s = clock()
     while (left_s := give_up_s - clock()) > 0:
         try:
-            with connect(address, min(ANSWER_S, left_s)) as again:
+            with options.connected(address, min(ANSWER_S, left_s)) as again:
                 active = _active(again)
             return Outcome(active, clock() - parted_s)
-        except OSError as problem:
-            if not address.others and problem.errno == errno.ECONNREFUSED:
+        except errors.Unauthorized:
+            raise
+        except errors.ClientError as problem:
+            if not address.others and _is_refused(problem):
                 return Outcome(is_out_of_sight=True)
         time.sleep(RETRY_S)
     return Outcome()
 
 
-def name_of(extensions: Extensions) -> str:
+def _is_refused(problem: errors.ClientError) -> bool:
+    reasons = problem.reasons.values() if isinstance(problem, errors.NoHost) else ()
+    return any(isinstance(why, ConnectionRefusedError) for why in reasons)
+
+
+def name_of(queue: Client) -> str:
     """What a server is called among those of its queue; empty if it does not say."""
-    if not extensions.has("stats-replication"):
-        return ""
-    return extensions.replication().get("name", "")
+    said = _replication(queue)
+    return "" if said is None else str(said.get("name", ""))
 
 
-def _active(line: Line) -> str:
-    """:raise OSError: it does not serve."""
-    queue = Queue(line)
+def _active(queue: Client) -> str:
+    """:raise ClientError: it does not serve."""
     try:
         # Its answer waits for the lease, so it comes from the active server alone.
         queue.stats()
-        return name_of(Extensions(queue))
-    except Refused:
+        return name_of(queue)
+    except errors.ErrorReply:
         return ""
 
 
@@ -105,9 +108,8 @@ WITHOUT_RIGHT: Final = "well: it answers; what it has is not shown without a rig
 def drain(address: Address, is_json: bool) -> None:
     """Let the server refuse new jobs, until `undrain` or its next start; workers go on."""
     with options.connected(address) as queue:
-        extensions = Extensions(queue)
-        extensions.need("drain", "SIGUSR1 to its process makes it refuse new jobs")
-        extensions.drain()
+        need(queue, "drain", "SIGUSR1 to its process makes it refuse new jobs")
+        queue.drain()
     options.show(is_json, {"draining": True}, "new jobs are refused")
 
 
@@ -117,9 +119,8 @@ def drain(address: Address, is_json: bool) -> None:
 def undrain(address: Address, is_json: bool) -> None:
     """Let the server take new jobs again."""
     with options.connected(address) as queue:
-        extensions = Extensions(queue)
-        extensions.need("undrain", "it takes new jobs again when it was started anew")
-        extensions.undrain()
+        need(queue, "undrain", "it takes new jobs again when it was started anew")
+        queue.undrain()
     options.show(is_json, {"draining": False}, "new jobs are taken")
 
 
@@ -146,12 +147,11 @@ def promote(standby: str | None, timeout: float, address: Address, is_json: bool
     or the :PORT of one. A refusal says why, and names those that are there. Give all hosts of the
     queue, beanstalk://A,B, to see who takes over.
     """
-    with connect(address) as line:
-        extensions = Extensions(Queue(line))
-        extensions.need("promote", "an ordered stop of the active server hands over too")
-        before = name_of(extensions)
-        successor = extensions.promote(standby or "")
-        outcome = hand_over(address, line, timeout)
+    with options.connected(address) as queue:
+        need(queue, "promote", "an ordered stop of the active server hands over too")
+        before = name_of(queue)
+        successor = queue.promote(standby)
+        outcome = hand_over(address, queue, timeout)
     if is_json:
         Output(True).document({
             "handed_over_to": successor, "active": outcome.active or None,
@@ -196,72 +196,77 @@ def health(address: Address, timeout: float, is_json: bool) -> None:
     """
     try:
         stats, replication = _asked(address, timeout)
-    except (Refused, WrongToken) as problem:
-        if problem.reply != b"UNAUTHORIZED":
-            raise
+    except errors.Unauthorized:
         document = {"is_healthy": True, "jobs": None, "draining": None}
         options.show(is_json, document, WITHOUT_RIGHT)
         return
-    jobs = sum(stats.number(f"current-jobs-{state}") for state in (*STATES, "reserved"))
-    is_draining = stats.get("draining") == "true"
+    jobs = (
+        stats.current_jobs_ready + stats.current_jobs_delayed + stats.current_jobs_buried
+        + stats.current_jobs_reserved
+    )  # fmt: skip
+    is_draining = bool(stats.get("draining"))
     if is_json:
         said: dict[str, object] = {"is_healthy": True, "jobs": jobs, "draining": is_draining}
-        Output(True).document(said | ({"replication": replication} if replication else {}))
+        Output(True).document(said | ({"replication": _texts(replication)} if replication else {}))
         return
     draining = ", draining" if is_draining else ""
     Output().line(f"well: {told(jobs, 'job')}{draining}")
     if replication:
         Output().line(_replication_in_words(replication))
         if problems := replication.get("stream-problems"):
-            Output().line(problems)
+            Output().line(str(problems))
 
 
-def _asked(address: Address, timeout: float) -> tuple[Stats, Stats | None]:
+def _asked(address: Address, timeout: float) -> tuple[ServerStats, ReplicationStats | None]:
     """:return: what `stats` says, and, of a replicated queue, `stats-replication`.
-    :raise OSError: there is no answer; says so if that is since the stream is silent.
+    :raise ClientError: there is no answer; says so if that is since the stream is silent.
     """
-    with connect(address, timeout) as line:
-        queue = Queue(line)
+    with options.connected(address, timeout) as queue:
         try:
             stats = queue.stats()
-        except OSError as problem:
+        except errors.ErrorReply:
+            raise
+        except errors.ClientError as problem:
             if silence := _silence(address, timeout):
-                raise Lost(0, silence) from problem
+                raise errors.ServerSilent(silence) from problem
             raise
         return stats, _replication(queue) if "replication-role" in stats else None
 
 
-def _replication(queue: Queue) -> Stats | None:
-    extensions = Extensions(queue)
-    return extensions.replication() if extensions.has("stats-replication") else None
+def _texts(said: ReplicationStats) -> dict[str, str]:
+    return {key: str(value) for key, value in said.items()}
+
+
+def _replication(queue: Client) -> ReplicationStats | None:
+    return queue.stats_replication() if queue.announces("stats-replication") else None
 
 
 def _silence(address: Address, timeout: float) -> str:
     """Why a server says nothing of its queue, if its stream is the reason; else empty."""
     try:
-        with connect(address, timeout) as line:
-            said = _replication(Queue(line))
-    except (OSError, Refused):
+        with options.connected(address, timeout) as queue:
+            said = _replication(queue)
+    except errors.ClientError:
         return ""
     if said is None or said.get("stream") != "silent":
         return ""
     why = said.get("why-not-ready") or "its replies wait for the stream, which does not answer"
-    return f"{said['name']}: {why}; {SEE_NATS}"
+    return f"{said.name}: {why}; {SEE_NATS}"
 
 
-def _replication_in_words(said: Stats) -> str:
-    names = said["standbys"].split()
+def _replication_in_words(said: ReplicationStats) -> str:
+    names = said.standbys.split()
     standbys = f"{told(len(names), 'standby')} ({', '.join(names)})" if names else "no standby"
-    behind = said.number("messages-behind")
-    waiting = said.get("standbys-not-in-sync", "").split()
+    behind = said.messages_behind
+    waiting = str(said.get("standbys-not-in-sync", "")).split()
     lack = f", not in sync: {', '.join(waiting)}" if waiting else ""
     lack += f", up to {told(behind, 'message')} behind" if behind else ""
-    copies = said.number("stream-copies")
-    missing = said["stream-copies-behind"]
+    copies = said.stream_copies
+    missing = said.stream_copies_behind
     stream = "the stream answers"
     if copies:
-        stream += f", {said['stream-copies-current']} of {copies} copies current"
+        stream += f", {said.stream_copies_current} of {copies} copies current"
         stream += f", not {missing}" if missing else ""
-        leader = said["stream-leader"]
+        leader = said.stream_leader
         stream += f", led by {leader}" if leader else ", without a leader"
-    return f"replicated: {said['name']} is active, {standbys}{lack}; {stream}"
+    return f"replicated: {said.name} is active, {standbys}{lack}; {stream}"

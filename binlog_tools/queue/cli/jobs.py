@@ -7,16 +7,18 @@ from typing import BinaryIO, Final
 
 import click
 
+from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.addresses import Address
+from beanstalk_twisted.client.stats import JobStats
+from beanstalk_twisted.client.sync import Client
 from binlog_tools.console.errors import aside, fail, refused, warn
 from binlog_tools.console.output import Output
 from binlog_tools.console.wording import text_of, told
+from binlog_tools.queue.asking import STATES, bury_free, group_awaited, need, peek_first
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import NOTHING, REFUSED, DeferredSignal, end_if_told
 from binlog_tools.queue.cli.tubes import numbers
-from binlog_tools.queue.extensions import Extensions, group_awaited
 from binlog_tools.queue.moving import BatchMover, DirectMover, Moved, Mover, can_batch
-from binlog_tools.queue.server import STATES, Job, Queue, Refused, Stats
 
 RESERVED: Final = "reserved"
 
@@ -48,20 +50,15 @@ def peek(
     with options.connected(address) as queue:
         if job is None:
             queue.use(tube)
-        if job is not None:
-            found: Job | None = queue.peek(job)
-        elif state == RESERVED:
-            extensions = Extensions(queue)
-            extensions.need("peek-reserved", "`beanstalk list` needs list-jobs")
-            found = extensions.first_reserved()
-        else:
-            found = queue.peek_first(state)
+        if state == RESERVED:
+            need(queue, "peek-reserved", "`beanstalk list` needs list-jobs")
+        found = peek_first(queue, state) if job is None else queue.peek(job)
         if found is None:
             hint = None if state == RESERVED else options.similar_tube(queue, tube)
             fail(NOTHING, f"{tube.decode()} has no {state} job", hint=hint)
-        facts = queue.stats_job(found.id) if is_json else Stats()
+        facts = numbers(queue.stats_job(found.id)) if is_json else {}
         facts.pop("id", None)
-        options.show_job(found, is_json, raw, **numbers(facts))
+        options.show_job(found, is_json, raw, **facts)
 
 
 def each(jobs: Sequence[int], do: Callable[[int], object], done: str, is_json: bool) -> None:
@@ -74,10 +71,10 @@ def each(jobs: Sequence[int], do: Callable[[int], object], done: str, is_json: b
         document: dict[str, object] = {"id": job, done: True}
         try:
             do(job)
-        except Refused as problem:
+        except errors.ErrorReply as problem:
             left += 1
-            refused(str(problem), REFUSED, problem.reply)
-            document |= {done: False, "reply": text_of(problem.reply)}
+            refused(str(problem), REFUSED, problem.word)
+            document |= {done: False, "reply": text_of(problem.word)}
         if is_json:
             Output(True).document(document)
     if left:
@@ -101,10 +98,8 @@ def bury(jobs: tuple[int, ...], address: Address, priority: int | None, is_json:
     with options.connected(address) as queue:
 
         def one(job: int) -> None:
-            pri = priority
-            if pri is None:
-                pri = queue.stats_job(job, f"bury {job}").number("pri")
-            queue.bury_free(job, pri)
+            pri = queue.stats_job(job).pri if priority is None else priority
+            bury_free(queue, job, pri)
 
         each(jobs, one, "buried", is_json)
 
@@ -148,19 +143,19 @@ def kick(
         raise SystemExit(NOTHING)
 
 
-def _is_unwatched(queue: Queue, tube: bytes) -> bool:
+def _is_unwatched(queue: Client, tube: bytes) -> bool:
     """Whether no connection watches a tube, besides our own, which watches the default one."""
     try:
-        watching = queue.stats_tube(tube).number("current-watching")
-    except Refused:
+        watching = queue.stats_tube(tube).current_watching
+    except errors.ErrorReply:
         # Somebody has taken all of its jobs, and it is gone.
         return False
     return watching <= (tube == b"default")
 
 
-def _kick_tube(queue: Queue, tube: bytes, count: int | None) -> int:
+def _kick_tube(queue: Client, tube: bytes, count: int | None) -> int:
     """With a count, kick what the server kicks; without, the jobs that are buried now."""
-    left = queue.stats_tube(tube).number("current-jobs-buried") if count is None else count
+    left = queue.stats_tube(tube).current_jobs_buried if count is None else count
     queue.use(tube)
     kicked = 0
     while kicked < left:
@@ -185,9 +180,8 @@ def cancel(jobs: tuple[int, ...], address: Address, is_json: bool) -> None:
       beanstalk cancel 4711 4712
     """
     with options.connected(address) as queue:
-        extensions = Extensions(queue)
-        extensions.need("cancel-job", "`delete` deletes jobs that nobody has reserved")
-        each(jobs, extensions.cancel, "cancelled", is_json)
+        need(queue, "cancel-job", "`delete` deletes jobs that nobody has reserved")
+        each(jobs, queue.cancel_job, "cancelled", is_json)
 
 
 @click.command("move")
@@ -229,19 +223,18 @@ def move(
         raise click.UsageError("a tube cannot be moved into itself")
     output, moved = Output(is_json), 0
     with options.connected(address) as queue:
-        extensions = Extensions(queue)
         mover: Mover | DirectMover
         found: _Batches
-        if extensions.has("move-job"):
-            mover = DirectMover(queue, extensions, target, keeps_buried=not kick)
+        if queue.announces("move-job"):
+            mover = DirectMover(queue, target, keeps_buried=not kick)
         else:
             mover = Mover(queue, target, keeps_buried=not kick)
         if source is None:
             found = ([mover.move_job(job)] for job in jobs)
         elif isinstance(mover, DirectMover):
             found = mover.move_all(source, state, count)
-        elif can_batch(extensions, source):
-            found = BatchMover(queue, extensions, mover).move_all(source, state, count)
+        elif can_batch(queue, source):
+            found = BatchMover(queue, mover).move_all(source, state, count)
         else:
             found = ([moved] for moved in mover.move_all(source, state, count))
         with DeferredSignal() as stop, closing(found):
@@ -320,32 +313,31 @@ def edit(
     if body is not None and not body and not may_be_empty:
         fail(NOTHING, "the input is empty, nothing was changed; --empty makes it an empty job")
     with options.connected(address) as queue:
-        extensions = Extensions(queue)
-        extensions.need("update-job", "put another job, and delete this one")
+        need(queue, "update-job", "put another job, and delete this one")
 
         def one(job: int) -> None:
             values = _with_what_it_has(queue, job, priority, delay, ttr)
-            extensions.update(job, *values, body)
+            queue.update_job(job, *values, body=body)
 
         each([job], one, "updated", is_json)
 
 
 def _with_what_it_has(
-    queue: Queue, job: int, priority: int | None, delay_s: int | None, ttr_s: int | None
+    queue: Client, job: int, priority: int | None, delay_s: int | None, ttr_s: int | None
 ) -> tuple[int, int, int]:
     """Give priority, delay and TTR; ask what the job has, where they are not all given."""
     if priority is not None and delay_s is not None and ttr_s is not None:
         return priority, delay_s, ttr_s
     stats = queue.stats_job(job)
     return (
-        stats.number("pri") if priority is None else priority,
+        stats.pri if priority is None else priority,
         _delay_left_s(stats) if delay_s is None else delay_s,
-        stats.number("ttr") if ttr_s is None else ttr_s,
+        stats.ttr if ttr_s is None else ttr_s,
     )
 
 
-def _delay_left_s(stats: Stats) -> int:
+def _delay_left_s(stats: JobStats) -> int:
     """Find the delay with which a job stays what it is."""
-    if group_awaited(stats) or stats["state"] == "buried":
-        return stats.number("delay")  # The server keeps it for later.
-    return stats.number("time-left") if stats["state"] == "delayed" else 0
+    if group_awaited(stats) or stats.state == "buried":
+        return stats.delay  # The server keeps it for later.
+    return stats.time_left if stats.state == "delayed" else 0

@@ -1,77 +1,14 @@
-"""``beanstalk list``, ``export`` and ``import``: jobs of a tube with all their fields."""
+"""``beanstalk list``, ``export`` and ``import``; what they do is imported when it is called."""
 
-import hashlib
-import os
 import re
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
-from typing import BinaryIO, Final
+from typing import BinaryIO
 
 import click
 
-from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.addresses import Address
-from beanstalk_twisted.client.stats import ListedJob
-from beanstalk_twisted.client.sync import Client
-from beanstalk_twisted.printable import escape_all
-from binlog_tools.console.errors import fail, warn
 from binlog_tools.console.groups import Parsed
-from binlog_tools.console.output import (
-    TABLE_ROWS,
-    Escaped,
-    Output,
-    as_json,
-    columns,
-    progress,
-)
-from binlog_tools.console.wording import body_fields, told
-from binlog_tools.logs.outputs import opened
 from binlog_tools.logs.quantities import parse_size
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.cli.exits import (
-    MISSING,
-    NOTHING,
-    REFUSED,
-    USAGE,
-    DeferredSignal,
-    end_if_told,
-)
-from binlog_tools.queue.cli.tubes import table
-from binlog_tools.queue.exporting import (
-    STATES,
-    awaits,
-    line_of,
-    listed,
-    to_export,
-    with_bodies,
-)
-from binlog_tools.queue.importing import Importer, jobs_of
-from binlog_tools.rewrite.exporting import DEFAULT_LINE_BYTES, WrongLine, bounded_lines
-from binlog_tools.rewrite.putting import GUARD_S, Journal, Stopped
-
-READ_BYTES: Final = 1 << 20
-
-MOST_NAMED: Final = 5
-"""Of the jobs that were not put: the first say enough for people, and JSON has all."""
-
-
-JOB_TITLES: Final = columns(
-    "#id", "state", "#pri", "#age", "#left", "#size", "#reserves", "#timeouts", "#releases",
-    "#buries", "#kicks", "#delay", "#ttr", "#connection", "waits for",
-)  # fmt: skip
-WAITS_FOR: Final = "waits-for"
-"""Our word for the group that a job waits for, of those that a job of a list has."""
-
-JOB_KEYS: Final = (
-    "id", "state", "pri", "age", "time-left", "size", "reserves", "timeouts", "releases",
-    "buries", "kicks", "delay", "ttr", "connection", WAITS_FOR,
-)  # fmt: skip
-JOBS_NOT_IF_NARROW: Final = ("delay", "kicks", "ttr", "buries", "timeouts", "releases", WAITS_FOR)
-"""What a terminal without room is not shown, the first first."""
-
-LISTED: Final[tuple[str, ...]] = ("all", *STATES)
 
 
 def _pattern(text: str) -> re.Pattern[bytes]:
@@ -86,7 +23,8 @@ def _pattern(text: str) -> re.Pattern[bytes]:
 @click.argument("tube", type=options.TUBE, default=b"default")
 @options.server
 @click.option(
-    "--state", "states", type=click.Choice(LISTED), multiple=True, show_default=LISTED[0],
+    "--state", "states", type=click.Choice(options.LISTED), multiple=True,
+    show_default=options.LISTED[0],
     help="Only the jobs in this state; may be repeated.",
 )  # fmt: skip
 @click.option("-n", "--limit", type=click.IntRange(1), help="Show at most N jobs.", metavar="N")
@@ -115,63 +53,16 @@ def list_jobs(
       beanstalk list mail --state buried --limit 20 --json
       beanstalk list mail --bodies --grep 'ada@example\\.org'
     """
-    name, found = tube.decode(), 0
-    chosen: tuple[str, ...] = LISTED[:1]
-    if states and LISTED[0] not in states:
-        chosen = tuple(state for state in LISTED if state in states)
+    from binlog_tools.queue.cli.transfers import list_tube
 
-    def jobs() -> Iterator[tuple[ListedJob, bytes]]:
-        nonlocal found
-        wanted = listed(client, name, chosen, None if pattern else limit)
-        looked: Iterator[tuple[ListedJob, bytes]] = ((job, b"") for job in wanted)
-        if pattern is not None or has_bodies:
-            looked = with_bodies(client, wanted)
-        for job, body in looked:
-            if pattern is None or pattern.search(body):
-                found += 1
-                yield job, body
-                if found == limit:
-                    return
-
-    with options.client(address) as client:
-        shown = chosen[0] if chosen[0] in ("delayed", "buried") else STATES[0]
-        peek = f"`beanstalk peek --tube {name} --state {shown}`"
-        _need_list(client, f"{peek} shows the first job of a state")
-        if is_json:
-            for job, body in jobs():
-                bodies = body_fields(body) if has_bodies else {}
-                Output(True).document({"tube": name, **job, **bodies})
-        else:
-            _show(jobs(), has_bodies)
-    if not found:
-        which = "" if chosen == LISTED[:1] else f"{' or '.join(chosen)} "
-        fail(NOTHING, f"{name} has no {which}job{' with that in its body' if pattern else ''}")
-
-
-def _need_list(client: Client, instead: str) -> None:
-    if "list-jobs" not in client.probe():
-        fail(MISSING, "this server has no list-jobs", hint=instead)
-
-
-def _show(jobs: Iterator[tuple[ListedJob, bytes]], has_bodies: bool) -> None:
-    titles, keys = list(JOB_TITLES), list(JOB_KEYS)
-    if has_bodies:
-        titles, keys = [*titles, *columns("~body")], [*keys, "body"]
-    rows = (_row(job, body, has_bodies) for job, body in jobs)
-    table(titles, keys, JOBS_NOT_IF_NARROW, list(islice(rows, TABLE_ROWS)), rows)
-
-
-def _row(job: ListedJob, body: bytes, has_body: bool) -> list[object]:
-    facts = {**job, WAITS_FOR: job.get("after-group") if awaits(job) else None}
-    row: list[object] = [facts.get(key) for key in JOB_KEYS]
-    return [*row, Escaped(escape_all(body))] if has_body else row
+    list_tube(tube, address, states, limit, has_bodies, pattern, is_json)
 
 
 @click.command("export")
 @options.tube
 @options.server
 @click.option(
-    "--state", "states", type=click.Choice(STATES), multiple=True,
+    "--state", "states", type=click.Choice(options.LISTED[1:]), multiple=True,
     help="Only the jobs in this state; may be repeated.",
 )  # fmt: skip
 @click.option(
@@ -194,28 +85,9 @@ def export_jobs(
       beanstalk export -t mail -o mail.jsonl
       beanstalk export -t mail --state buried | jq -r .body
     """
-    name = tube.decode()
-    chosen = [state for state in STATES if state in states] or list(STATES)
-    found = 0
-    with options.client(address) as client:
-        total = _count(client, tube, chosen)
-        with progress(f"exporting {name}") as report, opened(target) as out:
-            jobs = with_bodies(client, to_export(client, name, chosen))
-            for found, (job, body) in enumerate(jobs, 1):
-                out.write(as_json(line_of(name, job, body, time.time_ns())) + "\n")
-                report(found, max(total, found))
-    if not found:
-        fail(NOTHING, f"{name} has no {'' if not states else ' or '.join(chosen) + ' '}job")
-    if target is not None:
-        warn(f"{told(found, 'job')} exported to {target}")
+    from binlog_tools.queue.cli.transfers import export_tube
 
-
-def _count(client: Client, tube: bytes, states: Sequence[str]) -> int:
-    _need_list(
-        client, "of a beanstalkd that is stopped, `binlog-inspect import-v7` reads the binlog"
-    )
-    stats = client.stats_tube(tube)
-    return sum(int(str(stats[f"current-jobs-{state}"])) for state in states)
+    export_tube(tube, address, states, target)
 
 
 @click.command("import")
@@ -235,7 +107,7 @@ def _count(client: Client, tube: bytes, states: Sequence[str]) -> int:
     help="Jobs that an earlier run has sent without an answer, to a server without put-batch.",
 )  # fmt: skip
 @click.option(
-    "--max-line", metavar="BYTES", type=Parsed("size", parse_size), default=DEFAULT_LINE_BYTES,
+    "--max-line", metavar="BYTES", type=Parsed("size", parse_size), default=64 << 20,
     show_default="64M", help="The longest line.",
 )  # fmt: skip
 @options.as_json
@@ -257,149 +129,6 @@ def import_jobs(
       beanstalk import mail.jsonl --journal mail.journal
       beanstalk export -t mail | beanstalk -s queue.example import - -t mail-copy
     """
-    passed: Counter[str] = Counter()
-    now_ns = time.time_ns()
-    name = getattr(file, "name", "<stdin>")
-    size, digest = _checked(file, tube, max_line, now_ns)
-    if journal_path is not None and digest is None:
-        raise click.UsageError("--journal needs a file that can be read again")
-    into = "" if tube is None else f" {tube.decode()}"
-    with options.client(address) as client, DeferredSignal() as stop:
-        journal, imported = None, None
-        try:
-            if journal_path is not None:
-                journal = Journal(journal_path, str(digest), f"{address}{into}")
-            run = digest or os.urandom(16).hex()
-            imported = Importer(client, f"{run} {address}{into}", journal, time.time_ns)
-            if journal is not None:
-                _settle(journal, "again" if imported.is_repeatable else uncertain)
-            with progress(f"importing {name}") as report:
-                imported.run(
-                    jobs_of(bounded_lines(file, max_line), tube, now_ns, passed),
-                    lambda: stop.number is not None, _pace(file, size, rate, report),
-                )  # fmt: skip
-        except (errors.ClientError, Stopped, WrongLine) as problem:
-            if imported is None:
-                if isinstance(problem, Stopped):
-                    fail(REFUSED, str(problem))
-                raise
-            _tell_problems(imported, passed)
-            end_if_told(stop, f"{told(imported.put, 'job')}{_again(journal)}")
-            code = USAGE if isinstance(problem, WrongLine) else REFUSED
-            fail(code, f"{name}: {problem}; {_so_far(imported, problem)}{_again(journal)}")
-        finally:
-            if journal is not None:
-                journal.close()
-    _tell(imported, passed, is_json)
+    from binlog_tools.queue.cli.transfers import import_file
 
-
-def _checked(
-    file: BinaryIO, tube: bytes | None, max_line: int, now_ns: int
-) -> tuple[int, str | None]:  # fmt: skip
-    """Read all lines of a file, before anything is put.
-
-    :return: its size and its digest; 0 and None of what can be read once only.
-    """
-    if not file.seekable():
-        return 0, None
-    digest = hashlib.sha256()
-
-    def noted() -> object:
-        for line in bounded_lines(file, max_line):
-            digest.update(line)
-            yield line
-
-    try:
-        for _ in jobs_of(noted(), tube, now_ns, Counter()):  # type: ignore[arg-type]
-            pass
-    except WrongLine as problem:
-        fail(USAGE, f"{problem}; nothing was put", file.name)
-    size = file.tell()
-    file.seek(0)
-    return size, digest.hexdigest()
-
-
-def _pace(
-    file: BinaryIO, size: int, rate: float | None, report: Callable[[int, int], object]
-) -> Callable[[int], None]:
-    started_s = time.monotonic()
-
-    def pace(done: int) -> None:
-        report(*((file.tell(), size) if size else (done, done)))
-        if rate is not None:
-            time.sleep(max(0.0, done / rate - (time.monotonic() - started_s)))
-
-    return pace
-
-
-def _settle(journal: Journal, uncertain: str) -> None:
-    """Decide on what an earlier run has sent, and has no answer to."""
-    lines = sorted(journal.uncertain)
-    if not lines:
-        return
-    if uncertain == "stop":
-        raise Stopped(
-            f"an earlier run broke off while the jobs of these lines were on their way: "
-            f"{', '.join(map(str, lines))}. Look whether the server has them, then run it again "
-            "with --uncertain again (put them once more) or --uncertain skip"
-        )
-    if uncertain == "again":
-        journal.note({"again": lines, "may_be_there": True})
-    else:
-        journal.note({"skipped": lines})
-
-
-def _so_far(imported: Importer, problem: Exception) -> str:
-    words = f"{told(imported.put, 'job')} put"
-    if imported.sent is not None and getattr(problem, "may_be_done", False):
-        first, last = imported.sent
-        words += f", and those of lines {first} to {last} may be"
-    return words
-
-
-def _again(journal: Journal | None) -> str:
-    return "" if journal is None else "; run it again with the same journal to go on"
-
-
-def _tell(imported: Importer, passed: Counter[str], is_json: bool) -> None:
-    if is_json:
-        Output(True).document({
-            "put": imported.put, "before": imported.before, "buried": imported.buried,
-            "waiting": imported.waiting, "refused": [each._asdict() for each in imported.refused],
-            "not_buried": imported.not_buried,
-            "left_out": {what: count for what, count in imported.lost.items() if count},
-        })  # fmt: skip
-    else:
-        buried = f", {imported.buried} of them buried" if imported.buried else ""
-        before = f", {imported.before} were put before" if imported.before else ""
-        Output().line(f"{told(imported.put, 'job')} put{buried}{before}")
-    _tell_problems(imported, passed)
-    if imported.refused or imported.not_buried:
-        raise SystemExit(REFUSED)
-    if not imported.put + imported.before:
-        fail(NOTHING, "there is no job in it")
-
-
-def _tell_problems(imported: Importer, passed: Counter[str]) -> None:
-    for what, count in sorted(passed.items()):
-        kind = what if what.startswith("line") else f"field {what}, which is unknown"
-        warn(f"passed over: {kind}: {count}")
-    for what, count in imported.lost.items():
-        if count:
-            why = "which the server does not announce" if ":" in what else "which no put can set"
-            kind = "tag" if ":" in what else "mark"
-            warn(f"{told(count, 'job')} put without the {kind} '{what}', {why}")
-    if imported.waiting:
-        warn(
-            f"{told(imported.waiting, 'job')} buried: no job of the group that it waits for is "
-            "there", hint="kick them when the group is done",
-        )  # fmt: skip
-    for line, why in imported.refused[:MOST_NAMED]:
-        warn(f"line {line} was not put: {why}")
-    if (more := len(imported.refused) - MOST_NAMED) > 0:
-        warn(f"{more} more were not put")
-    for line in imported.not_buried[:MOST_NAMED]:
-        warn(
-            f"line {line} was put and not buried: it was taken, or as many jobs with its "
-            f"concurrency key are reserved as may be; it is ready in {GUARD_S // 3600} hours"
-        )
+    import_file(file, address, tube, rate, journal_path, uncertain, max_line, is_json)

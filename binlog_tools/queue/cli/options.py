@@ -1,27 +1,24 @@
 """What several subcommands ask for, and how they show it."""
 
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 from click.core import ParameterSource
 
 from beanstalk_twisted.client.addresses import FORMS, Address, token_of
-from binlog_tools.connections import connect
-from binlog_tools.console.errors import REPORTS, fail
+from beanstalk_twisted.client.commands.specs import Job
+from beanstalk_twisted.client.errors import ClientError, NotFound
+from beanstalk_twisted.client.sync import TIMEOUT_S, Client
+from binlog_tools.console.errors import REPORTS
 from binlog_tools.console.groups import Parsed, did_you_mean
 from binlog_tools.console.groups import as_json as as_json
 from binlog_tools.console.output import Output
 from binlog_tools.console.wording import body_fields, told
-from binlog_tools.queue.cli.exits import REFUSED
-from binlog_tools.queue.server import STATES, Job, Queue, Refused, tube_name
-
-if TYPE_CHECKING:
-    from beanstalk_twisted.client.sync import Client
+from binlog_tools.queue.asking import STATES, tube_name
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -33,6 +30,10 @@ MAX_U32: Final = (1 << 32) - 1
 DEFAULT_PRIORITY: Final = 1 << 16
 """Of jobs put, unless told: what other clients take."""
 DEFAULT_TTR_S: Final = 60
+
+
+LISTED: Final[tuple[str, ...]] = ("all", "ready", "reserved", "delayed", "buried")
+"""The states that jobs are listed by."""
 
 
 class _JobNumber(click.IntRange):
@@ -177,46 +178,25 @@ def given(*names: str) -> str:
 
 
 @contextmanager
-def connected(address: Address) -> Iterator[Queue]:
-    """Connect; a refusal of a tube that is not there names one that is spelled like it."""
-    with connect(address) as line:
-        queue = Queue(line)
+def connected(address: Address, timeout_s: float = TIMEOUT_S) -> Iterator[Client]:
+    """Connect, once: what relies on a reservation must not go on without it.  A refusal of a tube
+    that is not there names one that is spelled like it.
+    """
+    with Client(address, timeout_s=timeout_s, reconnects=False) as queue:
         try:
             yield queue
-        except Refused as problem:
-            missing = _NO_TUBE.search(str(problem))
-            if missing and (hint := similar_tube(queue, missing[1].encode())):
+        except NotFound as problem:
+            tube = problem.tube if problem.job_id is None else None
+            if tube is not None and (hint := similar_tube(queue, tube.encode())):
                 problem.add_note(hint)
             raise
 
 
-@contextmanager
-def client(address: Address) -> Iterator["Client"]:
-    """Connect; a refusal of a tube that is not there names one that is spelled like it."""
-    from beanstalk_twisted.client.errors import ErrorReply, NotFound
-    from beanstalk_twisted.client.sync import Client
-
-    with Client(address) as made:
-        try:
-            yield made
-        except NotFound as problem:
-            if problem.tube is None:
-                raise
-            hint = None
-            with suppress(ErrorReply):  # We may have no right to see them.
-                hint = did_you_mean(problem.tube, made.list_tubes())
-            what = f"{problem.command} {problem.tube}: the server says NOT_FOUND"
-            fail(REFUSED, f"{what}: there is no tube {problem.tube}", hint=hint, code="NOT_FOUND")
-
-
-_NO_TUBE: Final = re.compile(r": there is no tube (\S+)\Z")
-
-
-def similar_tube(queue: Queue, tube: bytes) -> str | None:
+def similar_tube(queue: Client, tube: bytes) -> str | None:
     """Ask which tubes there are, and name the one that is spelled most like one that is not."""
-    with suppress(OSError, Refused):  # We may have no right to see them.
-        queue.use(b"default")  # The one in use is there as long as it is.
-        names = [name.decode(errors="replace") for name in queue.tubes()]
+    with suppress(ClientError):  # We may have no right to see them.
+        queue.use("default")  # The one in use is there as long as it is.
+        names = queue.list_tubes()
         if tube.decode() not in names:
             return did_you_mean(tube.decode(), names)
     return None

@@ -5,34 +5,31 @@ import select
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from io import UnsupportedOperation
 from typing import Any, BinaryIO, Final, NamedTuple
 
 import click
 
+from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.addresses import Address
+from beanstalk_twisted.client.commands.calls import Answer
+from beanstalk_twisted.client.commands.specs import Inserted
+from beanstalk_twisted.client.commands.tags import Tags
+from beanstalk_twisted.client.sync import Client, Pipeline
 from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS
 from beanstalk_twisted.wire.tags import MAX_BATCH_BYTES as MAX_KEYED_BYTES
-from binlog_tools.client import Connection, Lost, Reply
-from binlog_tools.connections import connect
 from binlog_tools.console.errors import fail, refused, warn
 from binlog_tools.console.groups import Parsed
 from binlog_tools.console.output import Output
 from binlog_tools.console.wording import reason, told
 from binlog_tools.logs.quantities import NS, parse_duration, parse_time
+from binlog_tools.queue.asking import MAX_BATCH_BYTES, STATES, Policy, need
+from binlog_tools.queue.asking import policy as policy_of
 from binlog_tools.queue.cli import options, put_tags
 from binlog_tools.queue.cli.exits import ENDING, NOTHING, REFUSED, DeferredSignal, end_if_told
-from binlog_tools.queue.extensions import (
-    MAX_BATCH_BYTES,
-    Extensions,
-    NewJob,
-    Policy,
-    inserted_ids,
-    put_batch_request,
-)
-from binlog_tools.queue.server import NO_ROOM, STATES, WINDOW, Queue, Refused, put_request
+from binlog_tools.queue.moving import count_of
 
 READ_BYTES: Final = 1 << 16
 """Of the input at once: as much as a pipe holds."""
@@ -42,10 +39,9 @@ LOOK_S: Final = 0.25
 
 
 def lines_of(
-    source: BinaryIO, server: Connection, goes_on: Callable[[], bool]
+    source: BinaryIO, server: Client, goes_on: Callable[[], bool]
 ) -> Iterator[list[bytes] | None]:
-    """Give the lines that have come, without their line ends; None where the server's answer can be
-    read.
+    """Give the lines that have come, without their line ends; None where the server has answered.
 
     :param goes_on: asked now and then; without it the rest is left, and so is a line that is not
         there as a whole.
@@ -65,16 +61,13 @@ def lines_of(
         yield [b"".join(begun).removesuffix(b"\r")]
 
 
-def _parts(
-    source: BinaryIO, server: Connection, goes_on: Callable[[], bool]
-) -> Iterator[bytes | None]:
+def _parts(source: BinaryIO, server: Client, goes_on: Callable[[], bool]) -> Iterator[bytes | None]:
     number = None  # What is no file never has to be waited for.
     with suppress(UnsupportedOperation):
         number = source.fileno()
     while goes_on():
-        if server.is_answered():
-            yield None
-            continue
+        server.take()
+        yield None
         if number is not None:
             sys.stdout.flush()  # Somebody may wait for what we know.
             if number not in select.select([number, server.fileno()], [], [], LOOK_S)[0]:
@@ -85,9 +78,6 @@ def _parts(
             return
         yield part
 
-
-GOES_ON: Final = (b"INSERTED", b"JOB_TOO_BIG")
-"""After other answers the rest is not sent: it would be refused too, or misunderstood."""
 
 ANSWERS_S: Final = 5.0
 """How long each answer may take when a signal has come, seconds; whoever sent it waits."""
@@ -102,20 +92,36 @@ FRACTION_OR_AGO: Final = re.compile(r"\s*(?:@?[0-9]+\.[0-9]+|-?(?:[0-9.]+[smhdw]
 """What other commands take for a moment: seconds with a fraction, and a time before now."""
 
 
+WINDOW: Final = 256
+"""Requests on their way at once: enough for a far server, and no server's limit."""
+
+
 class Request(NamedTuple):
-    """Puts jobs whose bodies are of these sizes, bytes."""
+    """Puts jobs whose bodies are of these sizes, bytes, when it is sent."""
 
     sizes: Sequence[int]
-    sent: bytes
+    send: Callable[[Pipeline], Answer[Any]]
 
 
 Requests = Callable[[Sequence[bytes]], Iterator[Request]]
 """Makes what puts jobs with these bodies."""
 
 
-def one_by_one(request: Callable[[bytes], bytes]) -> Requests:
-    """:param request: makes the bytes of the `put` of a body."""
-    return lambda bodies: (Request([len(body)], request(body)) for body in bodies)
+def one_by_one(put: Callable[[Pipeline, bytes], Answer[Any]]) -> Requests:
+    """:param put: puts a job with a body."""
+
+    def request(body: bytes) -> Request:
+        return Request([len(body)], lambda pipe: put(pipe, body))
+
+    return lambda bodies: map(request, bodies)
+
+
+NO_ROOM: Final = (
+    "a limit is reached: of the tube's policy (`beanstalk policy TUBE`), of the identity, or of "
+    "the server's memory, unique keys or disk (its log); or the stream of a replicated queue does "
+    "not answer (`beanstalk health` says so)"
+)
+"""What OUT_OF_MEMORY means."""
 
 
 class Batches:
@@ -123,8 +129,9 @@ class Batches:
     alone, as it would refuse the others too.
     """
 
-    def __init__(self, priority: int, delay_s: int, ttr_s: int, max_body_bytes: int) -> None:
-        self._fields = (priority, delay_s, ttr_s)
+    def __init__(self, values: Mapping[str, int], max_body_bytes: int) -> None:
+        """:param values: priority, delay and TTR."""
+        self._values: Any = values
         self._max_body_bytes = min(max_body_bytes, MAX_BATCH_BYTES)
 
     def __call__(self, bodies: Sequence[bytes]) -> Iterator[Request]:
@@ -143,11 +150,11 @@ class Batches:
         yield from self._request(batch)
 
     def _request(self, bodies: Sequence[bytes]) -> Iterator[Request]:
+        values, sizes = self._values, [len(body) for body in bodies]
         if len(bodies) == 1:
-            yield Request([len(bodies[0])], put_request(bodies[0], *self._fields))
+            yield Request(sizes, lambda pipe: pipe.put(bodies[0], **values))
         elif bodies:
-            jobs = [NewJob(body, *self._fields) for body in bodies]
-            yield Request([len(body) for body in bodies], put_batch_request(jobs))
+            yield Request(sizes, lambda pipe: pipe.put_batch(bodies, **values))
 
 
 class Putter:
@@ -158,10 +165,10 @@ class Putter:
     """
 
     def __init__(
-        self, queue: Queue, requests: Requests, of_lines: bool,
-        show: Callable[[Reply], object], window: int = WINDOW,
+        self, queue: Client, requests: Requests, of_lines: bool,
+        show: Callable[[Inserted], object], window: int = WINDOW,
     ) -> None:  # fmt: skip
-        """:param show: called with the answer to each request that put jobs.
+        """:param show: called with each job that was put.
         :param window: requests on their way at once.
         """
         self.put = 0
@@ -175,52 +182,62 @@ class Putter:
         self._window = window
         self._is_stopped = False
         self._answered_lines = 0
-        self._waiting: deque[Sequence[int]] = deque()
+        self._waiting: deque[tuple[Sequence[int], Answer[Any]]] = deque()
 
     def goes_on(self) -> bool:
         return not self._is_stopped
 
     def run(self, bodies: Iterator[Sequence[bytes] | None], stop: DeferredSignal) -> None:
         try:
-            for reply in self._queue.ask_many(self._sent(bodies, stop), self._window):
-                self._answered(reply)
-        except OSError as problem:
-            on_their_way = sum(map(len, self._waiting))
+            pipe = Pipeline(self._queue)
+            for group in bodies:
+                for request in self._requests(group or ()):
+                    if self._is_stopped or stop.number is not None:
+                        break  # Those who gave the bodies notice it too.
+                    self._waiting.append((request.sizes, request.send(pipe)))
+                    if len(self._waiting) >= self._window:
+                        self._hear_first()
+                self._hear()
+            while self._waiting:
+                self._hear_first()
+        except (errors.ClientError, OSError) as problem:
+            on_their_way = sum(len(sizes) for sizes, _ in self._waiting)
             done = f"{told(self.put, 'job')} put, and up to {on_their_way} more may be"
             code = REFUSED if stop.number is None else stop.exit_code
-            fail(code, f"{reason(problem)}; {done}")
+            why = problem.reason if isinstance(problem, errors.Unanswered) else problem
+            fail(code, f"{getattr(why, 'strerror', None) or why}; {done}")
 
-    def _sent(
-        self, bodies: Iterator[Sequence[bytes] | None], stop: DeferredSignal
-    ) -> Iterator[bytes | None]:
-        for group in bodies:
-            if group is None:
-                yield None
-                continue
-            for request in self._requests(group):
-                if self._is_stopped or stop.number is not None:
-                    break  # Those who gave the bodies notice it too.
-                self._waiting.append(request.sizes)
-                yield request.sent
+    def _hear(self) -> None:
+        """Take the answers that are there."""
+        while self._waiting and self._waiting[0][1].is_done:
+            self._hear_first()
 
-    def _answered(self, reply: Reply) -> None:
-        sizes = self._waiting.popleft()
+    def _hear_first(self) -> None:
+        sizes, answer = self._waiting[0]
+        problem = answer.error
+        if problem is not None and not isinstance(problem, errors.ErrorReply):
+            raise problem
+        self._waiting.popleft()
         first = self._answered_lines + 1
         self._answered_lines += len(sizes)
-        if reply.name in (b"INSERTED", b"INSERTED_BATCH"):
+        if problem is None:
             self.put += len(sizes)  # Whether or not their numbers can be written.
-            self._show(reply)
+            for job in [answer.result] if isinstance(answer.result, Inserted) else answer.result:
+                self._show(job)
             return
         self.refused += len(sizes)
-        self._is_stopped = self._is_stopped or reply.name not in GOES_ON
-        self.too_big += reply.name == b"JOB_TOO_BIG"
-        self.is_full = reply.name == b"OUT_OF_MEMORY"
+        is_big = isinstance(problem, errors.JobTooBig)
+        # After other answers the rest is not sent: it would be refused too, or misunderstood.
+        self._is_stopped = self._is_stopped or not is_big
+        self.too_big += is_big
+        self.is_full = isinstance(problem, errors.OutOfMemory)
         which = f"line {first} of the input" if self._of_lines else "the job"
         if len(sizes) > 1:
             which = f"lines {first} to {self._answered_lines} of the input"
-        is_big = f" of {sum(sizes):,} bytes" if reply.name == b"JOB_TOO_BIG" else ""
+        size = f" of {sum(sizes):,} bytes" if is_big else ""
         were = "were" if len(sizes) > 1 else "was"
-        refused(f"{which}{is_big} {were} not put: the server says {reply}", REFUSED, reply.name)
+        why = f"{which}{size} {were} not put: the server says {problem.word.decode()}"
+        refused(why, REFUSED, problem.word)
 
 
 @click.command("put")
@@ -283,49 +300,40 @@ def put(
             raise click.UsageError("--batch-unique needs --lines, and no --at")
         key = put_tags.batch_key_of(batch_unique)
         bodies = _whole_input(put_tags.metadata_bytes(tagged))
-        jobs = [NewJob(each, priority, delay, ttr, tags) for each in bodies]
 
-        def put_once(line: Connection) -> tuple[list[int], bool]:
-            queue = Queue(line)
-            extensions = Extensions(queue)
-            put_tags.need_tags(extensions, tagged)
-            queue.use(tube)
-            return extensions.put_once(jobs, key)
+        def put_once(queue: Client) -> tuple[Inserted, ...]:
+            need(queue, "put-batch idp:", "put the jobs without a key")
+            put_tags.need_tags(queue, tagged)
+            return queue.put_batch(
+                bodies, tube=tube, priority=priority, delay=delay, ttr=ttr, tags=tags, **key
+            )
 
-        _put_once(address, put_once, len(jobs), output)
+        _put_once(address, put_once, len(bodies), output)
         return
 
-    def show(reply: Reply) -> None:
-        is_one = reply.name == b"INSERTED"
-        for job in [reply.number] if is_one else inserted_ids(reply, reply.number):
-            # Of the job that has the unique key already; None if ours was put.
-            first = reply.words[2:3] if is_one else ()
-            state = first[0].decode("ascii", "replace").lower() if first else None
-            if is_json:
-                output.document({"id": job} if state is None else {"id": job, "there": state})
-            else:
-                output.line(str(job))
-            if state is not None:
-                warn(f"nothing was put: job {job} has, or had, that unique key, and is {state}")
-
-    with connect(address) as line:
-        queue = Queue(line)
-        has_extra = bool(tags) or at is not None
-        if has_extra:
-            extensions = Extensions(queue)
-            if at is not None:
-                extensions.need("put-at", "leave out --at, or give a --delay")
-            put_tags.need_tags(extensions, tagged)
-        queue.use(tube)
-        if lines and not has_extra and Extensions(queue).has("put-batch"):
-            largest = queue.stats().number("max-job-size")
-            putter = Putter(queue, Batches(priority, delay, ttr, largest), lines, show, BATCHES)
+    def show(job: Inserted) -> None:
+        # The state is of the job that has the unique key already; None if ours was put.
+        if is_json:
+            output.document({"id": job} if job.is_new else {"id": job, "there": job.state})
         else:
-            word, when = (b"put", delay) if at is None else (b"put-at", at)
-            requests = one_by_one(lambda each: put_request(each, priority, when, ttr, tags, word))
+            output.line(str(int(job)))
+        if not job.is_new:
+            warn(f"nothing was put: job {job} has, or had, that unique key, and is {job.state}")
+
+    with options.connected(address) as queue:
+        if at is not None:
+            need(queue, "put-at", "leave out --at, or give a --delay")
+        put_tags.need_tags(queue, tagged)
+        queue.use(tube)
+        values = {"priority": priority, "delay": delay, "ttr": ttr}
+        if lines and tags is None and at is None and queue.announces("put-batch"):
+            largest = queue.stats().max_job_size
+            putter = Putter(queue, Batches(values, largest), lines, show, BATCHES)
+        else:
+            requests = one_by_one(_put_with(priority, delay, ttr, tags, at))
             putter = Putter(queue, requests, lines, show)
         with DeferredSignal(ENDING if lines else ()) as stop:
-            putter.run(bodies_of(body, lines, may_be_empty, line, stop, putter.goes_on), stop)
+            putter.run(bodies_of(body, lines, may_be_empty, queue, stop, putter.goes_on), stop)
         end_if_told(stop, f"{told(putter.put, 'job')} put")
         if putter.too_big:
             warn(_size_limits(queue, tube))
@@ -333,6 +341,14 @@ def put(
             warn(_no_room(queue, tube))
     if putter.refused:
         raise SystemExit(REFUSED)
+
+
+def _put_with(
+    priority: int, delay: int, ttr: int, tags: Tags | None, at: int | None
+) -> Callable[[Pipeline, bytes], Answer[Any]]:
+    if at is not None:
+        return lambda pipe, body: pipe.put_at(body, at, priority=priority, ttr=ttr, tags=tags)
+    return lambda pipe, body: pipe.put(body, priority=priority, delay=delay, ttr=ttr, tags=tags)
 
 
 def _whole_input(metadata_bytes: int) -> list[bytes]:
@@ -356,28 +372,28 @@ def _whole_input(metadata_bytes: int) -> list[bytes]:
 
 
 def _put_once(
-    address: Address, put: Callable[[Connection], tuple[list[int], bool]], count: int,
-    output: Output,
-) -> None:  # fmt: skip
+    address: Address, put: Callable[[Client], tuple[Inserted, ...]], count: int, output: Output
+) -> None:
     """Put a batch with a key; after a lost connection once again, on a new one.
 
-    :param put: gives the ids, and whether the batch was put now.
+    :param put: gives the ids, which say whether the batch was put now.
     :param count: jobs of the batch.
     """
     lost = ""
-    with connect(address) as line:
+    with options.connected(address) as queue:
         try:
-            ids, is_new = put(line)
-        except Lost as problem:
-            lost = reason(problem)
+            ids = put(queue)
+        except errors.Unanswered as problem:
+            lost = str(problem.reason)
     if lost:
         try:
-            with connect(address) as line:
-                ids, is_new = put(line)
-        except (OSError, Refused) as problem:
+            with options.connected(address) as queue:
+                ids = put(queue)
+        except errors.ClientError as problem:
             done = f"0 or {told(count, 'job')} put; run it again with the same key"
             fail(REFUSED, f"{lost}; then {reason(problem)}; {done}")
-    for job in ids:
+    is_new = all(job.is_new for job in ids)
+    for job in map(int, ids):
         output.document({"id": job, "new": is_new}) if output.is_json else output.line(str(job))
     if lost and not is_new:
         had = f"{told(len(ids), 'job')} had the key, put before the loss or in an earlier run"
@@ -408,42 +424,41 @@ def moment_s(text: str, now_ns: int) -> int:
     return max(0, -(-moment_ns // NS))
 
 
-def _size_limits(queue: Queue, tube: bytes) -> str:
-    limit = queue.stats().number("max-job-size")
+def _size_limits(queue: Client, tube: bytes) -> str:
+    limit = queue.stats().max_job_size
     server = f"the server takes jobs of up to {limit:,} bytes (its option -z)"
     policy = _policy_of(queue, tube)
     if "max-job-size" not in policy:
         return server
     own, _ = policy["max-job-size"]
-    return f"{server}, the policy of {tube.decode()} of up to {int(own):,} (max-job-size)"
+    return f"{server}, the policy of {tube.decode()} of up to {own:,} (max-job-size)"
 
 
-def _no_room(queue: Queue, tube: bytes) -> str:
+def _no_room(queue: Client, tube: bytes) -> str:
     """Say what may have no room for one more job, and which limits the tube's policy has."""
     policy = _policy_of(queue, tube)
     limits = [f"{key}={policy[key][0]}" for key in ROOM_KEYS if key in policy]
     if not limits:
         return NO_ROOM
     stats = queue.stats_tube(tube)
-    jobs = sum(stats.number(f"current-jobs-{state}") for state in (*STATES, "reserved"))
+    jobs = sum(count_of(stats, state) for state in (*STATES, "reserved"))
     has = (
         f"the policy of {tube.decode()} has {' and '.join(limits)}, and it has {told(jobs, 'job')}"
     )
-    if "max-jobs" in policy and jobs >= int(policy["max-jobs"][0]):
+    if "max-jobs" in policy and jobs >= int(str(policy["max-jobs"][0])):
         return f"{has}: it is full"
     return f"{has}; {NO_ROOM}"
 
 
-def _policy_of(queue: Queue, tube: bytes) -> Policy:
-    extensions = Extensions(queue)
+def _policy_of(queue: Client, tube: bytes) -> Policy:
     try:
-        return extensions.policy(tube) if extensions.has("tube-policy") else {}
-    except Refused:
+        return policy_of(queue, tube) if queue.announces("tube-policy") else {}
+    except errors.ErrorReply:
         return {}  # We may have no right to see it.
 
 
 def bodies_of(
-    body: str | None, lines: bool, may_be_empty: bool, server: Connection, stop: DeferredSignal,
+    body: str | None, lines: bool, may_be_empty: bool, server: Client, stop: DeferredSignal,
     goes_on: Callable[[], bool],
 ) -> Iterator[Sequence[bytes] | None]:  # fmt: skip
     """Give the bodies of the jobs to put, as many as have come: the argument, the input, or each
@@ -458,7 +473,7 @@ def bodies_of(
     if lines:
         yield from lines_of(source, server, lambda: stop.number is None and goes_on())
         if stop.number is not None:
-            server.limit(ANSWERS_S)
+            server.timeout_s = ANSWERS_S
         return
     whole = source.read()
     if not whole and not may_be_empty:

@@ -6,9 +6,10 @@ from typing import Any, Final, TypeVar
 import click
 
 from beanstalk_twisted.client.commands.tags import Tags, batch_key, percent_encoded
-from beanstalk_twisted.wire.tags import DEFAULT_BATCH_KEY_S, BatchKey, write_tags
+from beanstalk_twisted.client.sync import Client
+from beanstalk_twisted.wire.tags import DEFAULT_BATCH_KEY_S
+from binlog_tools.queue.asking import need
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.extensions import Extensions
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -84,19 +85,19 @@ def refuse_unique(tagged: Mapping[str, Any]) -> None:
             )
 
 
-def need_tags(extensions: Extensions, tagged: Mapping[str, Any]) -> None:
+def need_tags(queue: Client, tagged: Mapping[str, Any]) -> None:
     """:raise Missing: the server lacks a tag that an option stands for."""
     for name, word in TAGS.items():
         if tagged[name] is not None:
-            extensions.need(f"put {word}", f"leave out {_option(name)}")
+            need(queue, f"put {word}", f"leave out {_option(name)}")
 
 
 def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def tags_of(tagged: Mapping[str, Any]) -> bytes:
-    """:return: the tags of the options that were given, as on the line; empty for none."""
+def tags_of(tagged: Mapping[str, Any]) -> Tags | None:
+    """:return: the tags of the options that were given; None for none."""
     given = {name: tagged[name] for name in TAGS if tagged[name] is not None}
     fields: dict[str, Any] = {}
     for name in given:
@@ -115,8 +116,8 @@ def tags_of(tagged: Mapping[str, Any]) -> bytes:
             )
         fields[field] = tagged[field]
     if not fields:
-        return b""
-    return write_tags(_checked(" and ".join(map(_option, given)), fields).for_wire())
+        return None
+    return _checked(" and ".join(map(_option, given)), fields)
 
 
 def metadata_bytes(tagged: Mapping[str, Any]) -> int:
@@ -141,18 +142,18 @@ def _tag_fields(name: str, value: str, option: str = "") -> dict[str, Any]:
     return fields
 
 
-def batch_key_of(said: str) -> BatchKey:
-    """:raise click.UsageError: it is no key of a batch."""
+def batch_key_of(said: str) -> dict[str, Any]:
+    """Give what `put_batch` calls it.
+
+    :raise click.UsageError: it is no key of a batch.
+    """
     fields = _tag_fields("unique", said, "--batch-unique")
     try:
-        key = batch_key(
-            fields["unique"], None, fields.get("unique_seconds", DEFAULT_BATCH_KEY_S)
-        )  # fmt: skip
+        batch_key(fields["unique"], None, fields.get("unique_seconds", DEFAULT_BATCH_KEY_S))
     except ValueError as wrong:
         why = str(wrong).removeprefix("tags: ").removeprefix("put-batch: ")
         raise click.UsageError(f"--batch-unique {said!r}: {why}") from None
-    assert key is not None
-    return key
+    return fields
 
 
 def _checked(said: str, fields: Mapping[str, Any]) -> Tags:

@@ -10,10 +10,14 @@ from typing import Final
 
 import click
 
+from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.addresses import Address
-from binlog_tools.client import Lost
+from beanstalk_twisted.client.commands.specs import Job
+from beanstalk_twisted.client.stats import JobStats
+from beanstalk_twisted.client.sync import Client
 from binlog_tools.console.errors import fail, warn
 from binlog_tools.console.wording import reason
+from binlog_tools.queue import asking
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import (
     BURIED,
@@ -25,8 +29,6 @@ from binlog_tools.queue.cli.exits import (
     DeferredSignal,
     signal_name,
 )
-from binlog_tools.queue.extensions import Extensions
-from binlog_tools.queue.server import Job, Queue, Refused, Stats
 
 TOUCH: Final = 0.5
 """Of the TTR, while a command runs, before it is touched."""
@@ -46,12 +48,12 @@ class Execution:
     ended.
     """
 
-    def __init__(self, command: str, job: Job, stats: Stats) -> None:
+    def __init__(self, command: str, job: Job, stats: JobStats) -> None:
         facts = {
-            "BEANSTALK_JOB_ID": str(job.id), "BEANSTALK_TUBE": stats["tube"],
-            "BEANSTALK_ATTEMPT": stats["reserves"], "BEANSTALK_TTR": stats["ttr"],
-            "BEANSTALK_PRIORITY": stats["pri"],
-            "BEANSTALK_JOB_METADATA": stats.get("metadata", ""),
+            "BEANSTALK_JOB_ID": str(job.id), "BEANSTALK_TUBE": stats.tube,
+            "BEANSTALK_ATTEMPT": str(stats.reserves), "BEANSTALK_TTR": str(stats.ttr),
+            "BEANSTALK_PRIORITY": str(stats.pri),
+            "BEANSTALK_JOB_METADATA": str(stats.get("metadata", "")),
         }  # fmt: skip
         self._body: bytes | None = job.body
         self._kill_at_s: float | None = None
@@ -99,20 +101,20 @@ class Execution:
 
 
 class Touches:
-    def __init__(self, queue: Queue, job: Job, stats: Stats) -> None:
+    def __init__(self, queue: Client, job: Job, stats: JobStats) -> None:
         self._queue = queue
         self._job = job
-        self._every_s = max(1, stats.number("ttr")) * TOUCH
+        self._every_s = max(1, stats.ttr) * TOUCH
         self._at_s = time.monotonic() + self._every_s
 
     def touch_if_due(self) -> None:
-        """:raise Refused: it is not ours any more."""
+        """:raise ClientError: it is not ours any more."""
         if time.monotonic() >= self._at_s:
-            self._queue.touch(self._job.id)
+            self._queue.touch(self._job)
             self._at_s = time.monotonic() + self._every_s
 
 
-def execute(queue: Queue, job: Job, stats: Stats, command: str, delay_s: int) -> int:
+def execute(queue: Client, job: Job, stats: JobStats, command: str, delay_s: int) -> int:
     """Run a command with the job, touch it meanwhile, settle it, and give the exit code for us."""
     # A command need not read its input, so a broken pipe must not end us.
     with DeferredSignal() as stop, _no_sigpipe():
@@ -123,7 +125,7 @@ def execute(queue: Queue, job: Job, stats: Stats, command: str, delay_s: int) ->
             if stop.number is not None:
                 # What it has started may take its time; the job is ours until that has ended.
                 running.end(touches.touch_if_due)
-        except (Refused, Lost) as problem:
+        except errors.ClientError as problem:
             running.end()
             fail(REFUSED, f"job {job.id} is not ours any more, the command was ended: {problem}")
         except BaseException:
@@ -147,15 +149,17 @@ def _watch(running: Execution, touches: Touches, stop: DeferredSignal) -> int:
 
 
 def _settle(
-    queue: Queue, job: Job, stats: Stats, code: int, delay_s: int, *, is_stopped: bool
+    queue: Client, job: Job, stats: JobStats, code: int, delay_s: int, *, is_stopped: bool
 ) -> str:
     then = {0: "delete", USELESS: "bury"}.get(code, "release")
     try:
-        if is_stopped and then == "release" and (extensions := Extensions(queue)).has("return-job"):
-            extensions.return_job(job.id, delay_s)
+        if is_stopped and then == "release" and queue.announces("return-job"):
+            queue.return_job(job, delay=delay_s)
             return "given back"
         settle(queue, job, stats, then, delay_s)
-    except Lost as problem:
+    except errors.ErrorReply:
+        raise
+    except errors.ClientError as problem:
         fail(
             REFUSED,
             f"the command has ended, {_ended(code)}, but the server has not said what became of "
@@ -169,15 +173,15 @@ def _ended(code: int) -> str:
     return f"exit code {code}" if code >= 0 else f"ended by {signal_name(-code)}"
 
 
-def _if_dead(queue: Queue, job: Job) -> str:
+def _if_dead(queue: Client, job: Job) -> str:
     """Say of a job that was given back whether it will not be tried again, as far as can be told:
     others may have it by now.
     """
     try:
-        stats = queue.stats_job(job.id)
-    except (Refused, Lost):
+        stats = queue.stats_job(job)
+    except errors.ClientError:
         return ""
-    is_dead = stats.get("state") == "buried" and "dead-from" in stats
+    is_dead = stats.state == "buried" and "dead-from" in stats
     return f", and is a dead letter of {stats['dead-from']} now" if is_dead else ""
 
 
@@ -230,14 +234,14 @@ def reserve(
     if delay is not None and then in ("delete", "bury"):
         raise click.UsageError(f"--delay is for a job that is given back, not for --{then}")
     with options.connected(address) as queue:
-        queue.watch_only(tubes or (b"default",))
-        job = queue.reserve(timeout)
+        queue.watch_only(*tubes or (b"default",))
+        job = next(queue.jobs(timeout=timeout), None)
         if job is None:
             fail(NOTHING, "no job came in time")
-        stats = queue.stats_job(job.id)
+        stats = queue.stats_job(job)
         if command is not None:
             raise SystemExit(execute(queue, job, stats, command, delay or 0))
-        options.show_job(job, is_json, raw, tube=stats["tube"])
+        options.show_job(job, is_json, raw, tube=stats.tube)
         settle(queue, job, stats, then, delay or 0)
 
 
@@ -262,13 +266,13 @@ def chosen_outcome(is_delete: bool, is_release: bool, is_bury: bool, command: st
     return given[0]
 
 
-def settle(queue: Queue, job: Job, stats: Stats, then: str, delay_s: int) -> None:
+def settle(queue: Client, job: Job, stats: JobStats, then: str, delay_s: int) -> None:
     if then == "delete":
-        queue.delete(job.id)
+        queue.delete(job)
     elif then == "bury":
-        queue.bury(job.id, stats.number("pri"))
+        queue.bury(job, priority=stats.pri)
     else:
-        queue.release(job.id, stats.number("pri"), delay_s)
+        queue.release(job, priority=stats.pri, delay=delay_s)
 
 
 CODES: Final = {
@@ -300,10 +304,10 @@ def wait(job: int, address: Address, timeout: int | None, is_json: bool) -> None
       beanstalk wait 4711 --timeout 60
     """
     with options.connected(address) as queue:
-        extensions = Extensions(queue)
-        extensions.need(
-            "wait-job", f"`beanstalk stats --job {job}` says, now and then, whether it is there"
-        )
-        outcome = extensions.wait(job, float("inf") if timeout is None else timeout)
+        asking.need(
+            queue, "wait-job",
+            f"`beanstalk stats --job {job}` says, now and then, whether it is there",
+        )  # fmt: skip
+        outcome = asking.wait(queue, job, float("inf") if timeout is None else timeout)
     options.show(is_json, {"id": job, "outcome": outcome}, outcome)
     raise SystemExit(CODES[outcome])

@@ -10,12 +10,12 @@ from typing import Final
 import click
 
 from beanstalk_twisted.client.addresses import Address
+from beanstalk_twisted.client.stats import ServerStats
 from beanstalk_twisted.printable import escape
 from beanstalk_twisted.programs import INTERRUPTS
 from binlog_tools.console.output import Output
 from binlog_tools.console.wording import BARS, told
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.server import Stats
 from binlog_tools.queue.watching import (
     HELP,
     SORTS,
@@ -181,28 +181,28 @@ class Screen:
     def _head(self) -> str:
         server, address = self._now.server, self._address
         where = f"{address.host}:{address.port}" if address.port else address.host
-        draining = "  DRAINING" if server["draining"] == "true" else ""
+        draining = "  DRAINING" if server.get("draining") else ""
         return escape(
-            f"{where}  {server['version']}  up {server['uptime']} s  "
-            f"{told(server.number('current-connections'), 'connection')}  "
-            f"{server['current-waiting']} waiting{draining}{replication_words(server)}"
+            f"{where}  {server.version}  up {server.uptime} s  "
+            f"{told(server.current_connections, 'connection')}  "
+            f"{server.current_waiting} waiting{draining}{replication_words(server)}"
         )
 
 
-def replication_words(server: Stats) -> str:
+def replication_words(server: ServerStats) -> str:
     """Of a replicated queue: its role, its standbys, and what the stream or they lack."""
     if "replication-role" not in server:
         return ""
-    standbys = server["replication-standbys"].split()
+    standbys = str(server["replication-standbys"]).split()
     words = f"  {server['replication-role']}, {told(len(standbys), 'standby', 'standbys')}"
-    if waiting := server.get("replication-standbys-not-in-sync", "").split():
+    if waiting := str(server.get("replication-standbys-not-in-sync", "")).split():
         words += f", not in sync: {', '.join(waiting)}"
-    if behind := server.number("replication-messages-behind"):
+    if behind := int(str(server["replication-messages-behind"])):
         words += f", up to {told(behind, 'message')} behind"
-    if records := server.number("replication-lag-records"):
+    if records := int(str(server["replication-lag-records"])):
         since_s = server["replication-lag-seconds"]
         words += f", {told(records, 'record')} not replicated since {since_s} s"
-    if gone := server.get("replication-copies-behind", "").split():
+    if gone := str(server.get("replication-copies-behind", "")).split():
         words += f", the stream lacks {', '.join(gone)}"
     return words
 
@@ -236,7 +236,7 @@ def _watch(
 def _print(output: Output, now: Snapshot, found: Sequence[Row], view: View) -> None:
     for row in ordered(filtered(found, view.filter), view.sort):
         if output.is_json:
-            output.document({"uptime": now.server.number("uptime"), **row._asdict()})
+            output.document({"uptime": now.server.uptime, **row._asdict()})
         else:
             output.row([row.tube, *_cells(row)])
 

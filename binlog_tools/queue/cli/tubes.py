@@ -9,15 +9,18 @@ from typing import Final
 
 import click
 
+from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.client.commands.tags import hashed_key
+from beanstalk_twisted.client.stats import ConnectionStats, Stats
+from beanstalk_twisted.client.sync import Client
 from binlog_tools.console.errors import fail, warn
 from binlog_tools.console.groups import Parsed
 from binlog_tools.console.output import Column, Output, columns
+from binlog_tools.queue.asking import Policy, all_tubes, need
+from binlog_tools.queue.asking import policy as policy_of
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import REFUSED
-from binlog_tools.queue.extensions import Extensions, Policy
-from binlog_tools.queue.server import Refused, Stats
 
 TITLES = columns(
     "~tube", "#ready", "#reserved", "#delayed", "#buried", "#urgent", "#put", "#deleted",
@@ -46,14 +49,14 @@ _CHANGE: Final = re.compile(r"[a-z-]+=[!-~]+")
 """Of a policy, on the command line."""
 
 
-def numbers(stats: Mapping[str, str]) -> dict[str, object]:
-    """Statistics for JSON: what looks like a number is one, but for names."""
+def numbers(stats: Mapping[str, object]) -> dict[str, object]:
+    """Statistics for JSON: of keys that are not known here what looks like a number is one."""
     return {key: _number(key, value) for key, value in stats.items()}
 
 
-def _number(key: str, value: str) -> object:
-    if key in TEXTS:
-        return int(value) if key == "id" and value.isdigit() else value
+def _number(key: str, value: object) -> object:
+    if key in TEXTS or not isinstance(value, str):
+        return value
     try:
         return float(value) if "." in value else int(value)
     except ValueError:
@@ -66,12 +69,12 @@ def _number(key: str, value: str) -> object:
 def tubes(address: Address, is_json: bool) -> None:
     """Show all tubes, with how many jobs they have."""
     with options.connected(address) as queue:
-        found = queue.all_tubes()
+        found = all_tubes(queue)
     if is_json:
         for each in found:
             Output(True).document(numbers(each))
         return
-    rows = [[_number(key, each[key]) for key in KEYS] for each in found]
+    rows = [[each[key] for key in KEYS] for each in found]
     table(TITLES, KEYS, NOT_IF_NARROW, rows)
 
 
@@ -132,9 +135,8 @@ def stats(
     group = group_by if group is None else group
     with options.connected(address) as queue:
         if group is not None:
-            extensions = Extensions(queue)
-            extensions.need("stats-group", "it has no groups")
-            found = extensions.group(group)
+            need(queue, "stats-group", "it has no groups")
+            found: Stats = queue.stats_group(group)
         elif tube is not None:
             found = queue.stats_tube(tube)
         else:
@@ -155,7 +157,7 @@ def pause(tube: bytes, seconds: int, address: Address, is_json: bool) -> None:
     """Let nobody reserve from TUBE for so many SECONDS; 0 ends a pause."""
     with options.connected(address) as queue:
         # 0 is a pause of 1 ns on a beanstalkd: over before anybody sees it.
-        queue.pause(tube, seconds)
+        queue.pause_tube(tube, seconds)
     if is_json:
         Output(True).document({"tube": tube.decode(), "seconds": seconds})
 
@@ -186,11 +188,10 @@ def policy(tube: bytes, changes: tuple[str, ...], address: Address, is_json: boo
       beanstalk policy mail max-reserves=-
     """
     with options.connected(address) as queue:
-        extensions = Extensions(queue)
-        extensions.need("tube-policy", "its tubes have no policies")
+        need(queue, "tube-policy", "its tubes have no policies")
         if changes:
-            _change_policy(extensions, tube, changes)
-        found = extensions.policy(tube)
+            _change_policy(queue, tube, changes)
+        found = policy_of(queue, tube)
     for sentence in _without_effect(changes, found):
         warn(sentence)
     if is_json:
@@ -203,29 +204,32 @@ def policy(tube: bytes, changes: tuple[str, ...], address: Address, is_json: boo
         Output().table(columns("key", "~value", "from"), rows)
 
 
-def _change_policy(extensions: Extensions, tube: bytes, changes: Sequence[str]) -> None:
+def _change_policy(queue: Client, tube: bytes, changes: Sequence[str]) -> None:
     """End the command if the server refuses; say which key is wrong, as far as is known here: it
     may be a newer server, so it is asked first.
     """
+    pairs = [change.split("=", 1) for change in changes]
+    keys = Counter(key for key, _ in pairs)
+    for key, count in keys.items():
+        if count > 1:
+            fail(REFUSED, f"tube-policy: {key} stands {count} times; nothing was changed")
     try:
-        extensions.set_policy(tube, changes)
-    except Refused as refused:
-        why = _wrong_rule(changes) if refused.reply == b"BAD_FORMAT" else ""
+        queue.tube_policy(tube, dict(pairs))
+    except ValueError as wrong:
+        fail(REFUSED, str(wrong))
+    except errors.BadFormat as refused:
+        why = _wrong_rule(pairs)
         if not why:
             raise
         fail(REFUSED, f"{refused}: {why}")
 
 
-def _wrong_rule(changes: Sequence[str]) -> str:
+def _wrong_rule(pairs: Sequence[Sequence[str]]) -> str:
     """:return: what is wrong with the first one that is; empty if all are right."""
     # It takes long to import, and is for mistakes only.
     from beanstalk_twisted.rules.policy_keys import BadRule, check_rule
 
-    pairs = [change.split("=", 1) for change in changes]
-    keys = Counter(key for key, _ in pairs)
     for key, value in pairs:
-        if keys[key] > 1:
-            return f"{key} stands {keys[key]} times"
         try:
             check_rule(key, value)
         except BadRule as wrong:
@@ -266,33 +270,24 @@ def connections(address: Address, is_json: bool) -> None:
     job, and for how many seconds.  Time left is that of the jobs it has reserved, by their numbers.
     """
     with options.connected(address) as queue:
-        extensions = Extensions(queue)
-        extensions.need("list-connections", "`beanstalk stats` says how many there are")
-        found = extensions.connections()
+        need(queue, "list-connections", "`beanstalk stats` says how many there are")
+        found = queue.list_connections()
     if is_json:
         for each in found:
             Output(True).document(_connection_document(each))
     else:
-        rows = (
-            [each.get(key, "").strip("{}") or None for key in CONNECTION_KEYS] for each in found
-        )
+        rows = ([_cell(each.get(key)) for key in CONNECTION_KEYS] for each in found)
         table(CONNECTION_TITLES, CONNECTION_KEYS, CONNECTIONS_NOT_IF_NARROW, list(rows))
 
 
-def _connection_document(connection: Stats) -> dict[str, object]:
-    texts = {key: connection[key] for key in ("peer", "role", "using")}
-    # Older servers do not say who it is.
-    if "tls" in connection:
-        texts["identity"] = connection["identity"]
-    return {
-        **numbers(connection), **texts, "role": texts["role"].split(),
-        "time-left": dict(_times_left(connection)),
-    }  # fmt: skip
+def _connection_document(connection: ConnectionStats) -> dict[str, object]:
+    left = {str(job): seconds for job, seconds in connection.time_left.items()}
+    return {**connection, "role": connection.role.split(), "time-left": left}
 
 
-def _times_left(connection: Stats) -> Iterator[tuple[str, int]]:
-    """Give the seconds left of the jobs that a connection has reserved, by id."""
-    for part in connection["time-left"].strip("{}").split(", "):
-        job, colon, seconds = part.partition(": ")
-        if colon:
-            yield job, Stats(seconds=seconds).number("seconds")
+def _cell(value: object) -> object:
+    if isinstance(value, dict):
+        return ", ".join(f"{job}: {seconds}" for job, seconds in value.items()) or None
+    if isinstance(value, bool):
+        return str(value).lower()
+    return None if value is None else str(value) or None

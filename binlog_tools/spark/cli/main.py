@@ -13,11 +13,20 @@ import click
 from binlog_tools.console.errors import aside
 from binlog_tools.console.output import Output
 from binlog_tools.console.wording import told
-from binlog_tools.spark.cli.options import are_events, common, from_, look, parsed_time, tables_in
-from binlog_tools.spark.cli.running import bar, line, started
+from binlog_tools.spark.cli.running import (
+    are_events,
+    bar,
+    common,
+    from_,
+    line,
+    look,
+    parsed_time,
+    started,
+    tables_in,
+)
 from binlog_tools.spark.definitions.addresses import within
 from binlog_tools.spark.events import event_rows, log_rows, write_events
-from binlog_tools.spark.following.positions import Lag
+from binlog_tools.spark.following.logs import Lag
 from binlog_tools.spark.live.running import BATCH_BYTES, Follower, LiveTables, Request
 from binlog_tools.spark.reading.options import parse_options
 from binlog_tools.spark.segments.wanted import DAMAGE_CHOICES

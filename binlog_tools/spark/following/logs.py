@@ -5,18 +5,97 @@ when the server crashed.  Their LSNs are the same, so a stream knows each record
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from beanstalk_twisted.binlog.reading.segment import Hole
 from beanstalk_twisted.binlog.segments.format import REHOMED, SEGMENT_HEADER_BYTES
 from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.files import open_file
-from binlog_tools.spark.following.positions import NOT_BEHIND, Lag, Position
-from binlog_tools.spark.reading.increments import SEQ_BITS, header_mark
 from binlog_tools.spark.reading.measuring import Segment
-from binlog_tools.spark.reading.planning import Share
+from binlog_tools.spark.reading.planning import SEQ_BITS, Share, header_mark
 from binlog_tools.spark.segments.wanted import Place, Span, Stretch
+
+VERSION: Final = 2
+"""Of the form of an offset."""
+
+LAG_KEY: Final = "lag"
+"""Of the offset that is reported.  Spark lets no Python source report metrics of its own, but shows
+what `reportLatestOffset` gives, as ``latestOffset``, and never keeps it."""
+
+
+class Position(NamedTuple):
+    """Between two records of a log.
+
+    :ivar lsn: of the next record.
+    :ivar mark: `header_mark` of the segment with the record before, if one was given: then that is
+        never another segment.
+    """
+
+    lsn: int
+    mark: int | None = None
+
+
+Positions = dict[str, Position]
+"""By store, 32 hex digits."""
+
+
+class Lag(NamedTuple):
+    """What of a log is durable, and in no batch yet.
+
+    :ivar records: of all kinds, copies too.
+    :ivar bytes: of their frames.
+    :ivar seconds: since the first of these frames was built; 0 if there is none.
+    """
+
+    records: int
+    bytes: int
+    seconds: float
+
+
+NOT_BEHIND: Final = Lag(0, 0, 0.0)
+
+
+def encode(
+    positions: Mapping[str, Position], rows: str, lags: Mapping[str, Lag] | None = None
+) -> dict[str, Any]:
+    """Make an offset of Spark's.
+
+    :param rows: the options that decide which rows a log gives.
+    :param lags: of an offset that is only reported.
+    """
+    stores = {
+        store: {"lsn": at.lsn} | ({} if at.mark is None else {"mark": at.mark})
+        for store, at in sorted(positions.items())
+    }
+    shown = {} if lags is None else {LAG_KEY: {name: lag._asdict() for name, lag in lags.items()}}
+    return {"v": VERSION, "rows": rows, "stores": stores, **shown}
+
+
+def decode(offset: Mapping[str, Any], rows: str) -> Positions:
+    """:raise SourceError: another version made it, or a query that gave other rows."""
+    if offset.get("v") != VERSION:
+        raise SourceError(
+            "BINLOG_OPTION",
+            f"the checkpoint has version {offset.get('v')} of the offsets, this is {VERSION}: "
+            f"another version of beanstalk-twisted made it; use that one, or a new checkpoint with "
+            f"startingLsn",
+        )
+    if offset["rows"] != rows:
+        raise SourceError(
+            "BINLOG_OPTION",
+            f"the checkpoint was made with {offset['rows']}, and this query has {rows}: the rows "
+            f"would change in the middle; give the same options, or a new checkpoint",
+        )
+    return {
+        store: Position(int(at["lsn"]), at.get("mark")) for store, at in offset["stores"].items()
+    }
+
+
+def lags_of(offset: Mapping[str, Any]) -> dict[str, Lag]:
+    """What ``lastProgress["sources"][…]["latestOffset"]`` says, read from JSON."""
+    return {store: Lag(**fields) for store, fields in offset.get(LAG_KEY, {}).items()}
+
 
 if TYPE_CHECKING:
     from binlog_tools.spark.segments.framing import Run
@@ -138,18 +217,17 @@ class Log:
 
     def __init__(self, segments: Sequence[Segment], bookmarks: Bookmarks) -> None:
         self.store = segments[0].header.store_uuid.hex()
-        self._segments = segments
         self._bookmarks = bookmarks
+        self._segments = [(each, self._next_of(each)) for each in segments]
         self.first_lsn = segments[0].header.first_lsn
-        self.next_lsn = self._next_of(segments[-1])
+        self.next_lsn = self._segments[-1][1]
 
     def _next_of(self, segment: Segment) -> int:
+        """The LSN after a segment, looked for where nothing says it."""
         if segment.next_lsn is not None:
             return segment.next_lsn
-        lsn = segment.stretch.first_lsn
-        for piece in self._frames(segment, lsn):
-            lsn = piece.next_lsn or lsn
-        return lsn
+        pieces = self._frames(segment, segment.stretch.first_lsn)
+        return max((piece.next_lsn or 0 for piece in pieces), default=segment.stretch.first_lsn)
 
     def _frames(self, segment: Segment, lsn: int) -> "Iterator[Run | Hole]":
         """From the frame with this LSN on."""
@@ -172,9 +250,9 @@ class Log:
         """:raise SourceError: this is not the log in which the position was."""
         if at.mark is None:
             return
-        newest = self._segments[-1].header.seq & SEQ_BITS
+        newest = self._segments[-1][0].header.seq & SEQ_BITS
         seq = at.mark >> 32
-        for segment in self._segments:
+        for segment, _ in self._segments:
             if segment.header.seq & SEQ_BITS == seq and header_mark(segment.header) != at.mark:
                 raise self._differs(f"segment {segment.header.seq} is another one", at)
         if newest < seq:
@@ -192,8 +270,8 @@ class Log:
         )
 
     def position(self, lsn: int) -> Position:
-        for segment in self._segments:
-            if segment.header.first_lsn < lsn <= self._next_of(segment):
+        for segment, next_lsn in self._segments:
+            if segment.header.first_lsn < lsn <= next_lsn:
                 return Position(lsn, header_mark(segment.header))
         return Position(lsn)
 
@@ -202,8 +280,8 @@ class Log:
 
     def at_time(self, since_ns: int) -> int:
         """The first record of a frame that was built at this time or later."""
-        before = bisect_right(self._segments, since_ns, key=lambda each: each.header.created_ns)
-        for segment in self._segments[max(0, before - 1) :]:
+        before = bisect_right(self._segments, since_ns, key=lambda each: each[0].header.created_ns)
+        for segment, _ in self._segments[max(0, before - 1) :]:
             for piece in self._frames(segment, segment.stretch.first_lsn):
                 if not isinstance(piece, Hole) and piece.time_ns[-1] >= since_ns:
                     return int(piece.base_lsn[(piece.time_ns >= since_ns).argmax()])
@@ -215,8 +293,8 @@ class Log:
 
     def advanced(self, lsn: int, to_lsn: int, limits: Limits) -> int:
         """Go on as far as the limits allow, but by one frame at least if there is one."""
-        for segment in self._segments:
-            end_lsn = min(self._next_of(segment), to_lsn)
+        for segment, next_lsn in self._segments:
+            end_lsn = min(next_lsn, to_lsn)
             if end_lsn <= lsn:
                 continue
             lsn = max(lsn, segment.header.first_lsn)
@@ -224,7 +302,7 @@ class Log:
             end = segment.stretch.end
             if limits.take_rest(end - offset, end_lsn - lsn):
                 lsn = end_lsn
-                if lsn == segment.next_lsn:
+                if lsn == next_lsn:
                     self._bookmarks.note(segment.header.salt, lsn, end)
                 continue
             for piece in self._frames(segment, lsn):
@@ -244,8 +322,8 @@ class Log:
 
     def parts(self, start: int, end: int, server: str, with_tubes: bool) -> Iterator[Share | Lost]:
         """What lies between two LSNs."""
-        for segment in self._segments:
-            stop = min(self._next_of(segment), end)
+        for segment, next_lsn in self._segments:
+            stop = min(next_lsn, end)
             if stop <= start:
                 continue
             place = Place(segment.path, segment.header, server)
@@ -273,8 +351,8 @@ class Log:
     def lag(self, lsn: int, now_ns: int) -> Lag:
         """How far a position is behind what is durable."""
         records, size, oldest_ns = self.next_lsn - max(lsn, self.first_lsn), 0, None
-        for segment in self._segments:
-            if self._next_of(segment) <= lsn:
+        for segment, next_lsn in self._segments:
+            if next_lsn <= lsn:
                 continue
             _, offset = self._bookmarks.before(segment, lsn)
             for piece in self._frames(segment, lsn) if oldest_ns is None else ():

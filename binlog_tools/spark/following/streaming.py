@@ -5,7 +5,6 @@ What lies between two offsets never changes: only durable frames are given, and 
 change.  So after a crash of the driver Spark gets the same rows again.
 """
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from itertools import groupby
@@ -20,13 +19,20 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from beanstalk_twisted.object_storage.store import BadUrl, is_url
-from binlog_tools.logs.sources import parse_archived_name
-from binlog_tools.spark.definitions.addresses import name_of, normal
+from beanstalk_twisted.object_storage.store import BadUrl
 from binlog_tools.spark.definitions.errors import SourceError, bad_url, damaged, unreadable
 from binlog_tools.spark.files import archived_at, expanded
-from binlog_tools.spark.following.logs import Bookmarks, Limits, Log, Lost
-from binlog_tools.spark.following.positions import Lag, Position, Positions, decode, encode
+from binlog_tools.spark.following.logs import (
+    Bookmarks,
+    Lag,
+    Limits,
+    Log,
+    Lost,
+    Position,
+    Positions,
+    decode,
+    encode,
+)
 from binlog_tools.spark.reading.finding import Seen, find
 from binlog_tools.spark.reading.opening import task_batches
 from binlog_tools.spark.reading.options import UNLIMITED, Streamed
@@ -127,7 +133,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _logs(self, at: Positions) -> Logs:
         try:
-            folders = list(self._folders())
+            folders = [each for path in self._streamed.paths for each in expanded(path)]
         except BadUrl as problem:
             raise bad_url(", ".join(self._streamed.paths), problem) from None
         if not folders:
@@ -147,19 +153,6 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if log_of is None or log_of.broken_matters(each.may_be[1], at.get(log_of.store)):
                 raise damaged(each.path, 0, each.why)
         return logs
-
-    def _folders(self) -> Iterator[str]:
-        for path in self._streamed.paths:
-            for found in expanded(path):
-                is_file = not os.path.isdir(found)
-                if is_url(found):
-                    is_file = parse_archived_name(name_of(found)) is not None
-                if not is_file:
-                    yield found
-                elif found == normal(path):
-                    raise SourceError(
-                        "BINLOG_OPTION", f"path: {found} is a file; a stream follows directories"
-                    )
 
     # Where it goes on.
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from binlog_tools.spark.histories.images import (
+from binlog_tools.spark.histories.records import (
     BURIED,
     DISCONNECT_RELEASE,
     EVENTS,

@@ -1,4 +1,4 @@
-"""The minutes of tubes: what came, went and stood there, and how long it took, from entries.
+"""The minutes of tubes: what came, went and stood there, and how long it took, from counters.
 
 A minute has a row if something happened in it, or a job stands there when it ends.  Days stand by
 themselves, if the depths at their beginning are known.
@@ -11,14 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from binlog_tools.spark.histories.entries import (
+from binlog_tools.spark.histories.counters import (
     DAY_NS,
     KINDS,
     MINUTE_NS,
     MINUTES_A_DAY,
     by_day,
 )
-from binlog_tools.spark.histories.images import GONE, STATES, codes
+from binlog_tools.spark.histories.records import GONE, STATES, codes
 from binlog_tools.spark.histories.tables import TUBE_MINUTES, nullable, table
 from binlog_tools.spark.histories.windows import (
     NO_ROW,
@@ -53,15 +53,15 @@ _STRIDE: Final = 1 << 32
 """More minutes than there will be: a group and a minute in one number."""
 
 
-def tube_minutes_of(entries: pa.Table, depths: pa.Table, last_ns: Mapping[str, int]) -> pa.Table:
-    """:param entries: of days of servers, whole or from a minute on, each key once, cut by
+def tube_minutes_of(counters: pa.Table, depths: pa.Table, last_ns: Mapping[str, int]) -> pa.Table:
+    """:param counters: of days of servers, whole or from a minute on, each key once, cut by
         `by_day`.
     :param depths: with `DEPTHS`, when these days or minutes begin.
     :param last_ns: of each server, its last moment: behind its minute there is no row, and what
         lasts is as long as it was then.
     :return: with the schema `tables.TUBE_MINUTES`, by server, tube and minute.
     """
-    facts = _Facts(_with_depths(entries, depths))
+    facts = _Facts(_with_depths(counters, depths))
     days = Groups(changes(facts.place, facts.minute // MINUTES_A_DAY))
     minutes = Groups(changes(facts.place, facts.minute))
     heads = minutes.starts
@@ -113,10 +113,10 @@ def depths_at(minutes: pa.Table, minute: int) -> pa.Table:
                      "minute": begun}).select(DEPTHS.names)  # fmt: skip
 
 
-def all_minutes(entries: pa.Table, last_ns: Mapping[str, int]) -> Iterator[pa.Table]:
+def all_minutes(counters: pa.Table, last_ns: Mapping[str, int]) -> Iterator[pa.Table]:
     """Yield the minutes of each day of each server; see `tube_minutes_of`."""
-    for server in pc.unique(entries["server"]).to_pylist():
-        mine = by_day(entries.filter(pc.equal(entries["server"], server)), last_ns)
+    for server in pc.unique(counters["server"]).to_pylist():
+        mine = by_day(counters.filter(pc.equal(counters["server"], server)), last_ns)
         day = mine["minute"].to_numpy() // MINUTES_A_DAY
         depths = DEPTHS.empty_table()
         last = max(int(day.max()), last_ns[server] // DAY_NS)
@@ -126,10 +126,10 @@ def all_minutes(entries: pa.Table, last_ns: Mapping[str, int]) -> Iterator[pa.Ta
             depths = depths_at(made, (this + 1) * MINUTES_A_DAY)
 
 
-def _with_depths(entries: pa.Table, depths: pa.Table) -> pa.Table:
-    """Depths as entries of the minutes that begin with them."""
+def _with_depths(counters: pa.Table, depths: pa.Table) -> pa.Table:
+    """Depths as counters of the minutes that begin with them."""
     if not depths.num_rows:
-        return entries
+        return counters
     nought = np.zeros(depths.num_rows, np.int64)
     parts = [
         pa.table({
@@ -137,29 +137,29 @@ def _with_depths(entries: pa.Table, depths: pa.Table) -> pa.Table:
             "minute": depths["minute"],
             "kind": pa.array([state] * depths.num_rows, pa.string()), "slot": nought,
             "value": depths[state],
-        }, entries.schema)
+        }, counters.schema)
         for state in STATES[:GONE]
     ]  # fmt: skip
-    return pa.concat_tables([entries, *parts])
+    return pa.concat_tables([counters, *parts])
 
 
 class _Facts:
-    """Entries as arrays, by place (server and tube), minute and slot."""
+    """Counters as arrays, by place (server and tube), minute and slot."""
 
-    def __init__(self, entries: pa.Table) -> None:
-        server = entries["server"].combine_chunks().dictionary_encode()
-        tube = entries["tube"].combine_chunks().dictionary_encode()
+    def __init__(self, counters: pa.Table) -> None:
+        server = counters["server"].combine_chunks().dictionary_encode()
+        tube = counters["tube"].combine_chunks().dictionary_encode()
         server, self.servers = _ranked(server)
         tube, self.tubes = _ranked(tube)
         self.width = max(1, len(self.tubes))
         place = server * self.width + tube
-        minute, slot = entries["minute"].to_numpy(), entries["slot"].to_numpy()
+        minute, slot = counters["minute"].to_numpy(), counters["slot"].to_numpy()
         order = np.lexsort((slot, place * _STRIDE + minute))
         self.place: Ints = place[order]
         self.minute: Ints = minute[order]
         self.slot: Ints = slot[order]
-        self.kind: Codes = codes(entries, "kind", KINDS)[order]
-        self.value: Ints = entries["value"].to_numpy()[order]
+        self.kind: Codes = codes(counters, "kind", KINDS)[order]
+        self.value: Ints = counters["value"].to_numpy()[order]
 
     def of(self, kind: str) -> Ints:
         """The values of this kind, and noughts."""

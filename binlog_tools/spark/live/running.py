@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from binlog_tools.spark.definitions.addresses import within
 from binlog_tools.spark.definitions.columns import arrow_schema
-from binlog_tools.spark.following.positions import Lag
-from binlog_tools.spark.histories import starts
+from binlog_tools.spark.following.logs import Lag
+from binlog_tools.spark.histories.records import STARTS, starts_table
 from binlog_tools.spark.histories.tables import of_days
 from binlog_tools.spark.live.steps import SCHEMAS, LiveServer, Rows
 from binlog_tools.spark.reading.options import Streamed
@@ -83,7 +83,7 @@ class LiveTables:
         events = events.select(TAKEN).combine_chunks()
         for name in sorted(filter(None, pc.unique(events["server"]).to_pylist())):
             if name not in self.servers:
-                empty = starts.SCHEMA.empty_table()
+                empty = STARTS.empty_table()
                 self.servers[name] = LiveServer(name, _EVENTS.empty_table(), empty)
             for part in self._parts(name, _of(events, name)):
                 self._append(name, self.servers[name].step(part))
@@ -165,7 +165,7 @@ def _of_starts(known: pa.Table) -> pa.Table:
 def _divided(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
     """The records of jobs, and the starts."""
     is_job = rows["job"].is_valid()
-    return rows.filter(is_job), starts.starts_table(rows.filter(pc.invert(is_job)))
+    return rows.filter(is_job), starts_table(rows.filter(pc.invert(is_job)))
 
 
 def _minute_of(server: str) -> str:

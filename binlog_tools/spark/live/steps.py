@@ -16,23 +16,30 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from binlog_tools.spark.histories import starts
 from binlog_tools.spark.histories.attempts import attempts_of
-from binlog_tools.spark.histories.entries import MINUTE_NS, clipped, entries_of, merged
-from binlog_tools.spark.histories.images import (
+from binlog_tools.spark.histories.counters import MINUTE_NS, clipped, counters_of, merged
+from binlog_tools.spark.histories.intervals import (
+    NOTHING,
+    RESTART,
+    UNLOGGED,
+    Intervals,
+    intervals_of,
+)
+from binlog_tools.spark.histories.lifetimes import lifetimes_of
+from binlog_tools.spark.histories.minutes import all_minutes
+from binlog_tools.spark.histories.records import (
     EVENTS,
     GONE,
     RESERVED,
     STATES,
+    Starts,
     chosen,
     codes,
     in_order,
+    merged_starts,
     numbers,
+    starts_table,
 )
-from binlog_tools.spark.histories.lifetimes import lifetimes_of
-from binlog_tools.spark.histories.minutes import all_minutes
-from binlog_tools.spark.histories.starts import Starts, starts_table
-from binlog_tools.spark.histories.stays import NOTHING, RESTART, UNLOGGED, Stays, stays_of
 from binlog_tools.spark.histories.tables import ATTEMPTS, LIFETIMES, TUBE_MINUTES
 from binlog_tools.spark.histories.windows import NO_ROW, NONE, Groups, Ints, changes
 
@@ -135,13 +142,13 @@ class LiveServer:
         if not fresh.num_rows:
             return {name: schema.empty_table() for name, schema in SCHEMAS.items()}
         self.newest_lsn = int(numbers(fresh, "lsn").max())
-        self.starts = starts.merged([self.starts, starts_table(fresh)])
+        self.starts = merged_starts([self.starts, starts_table(fresh)])
         history = self._history(fresh, self._incarnation() != incarnation)
-        stays = stays_of(history, Starts(self.starts))
-        lifetimes = lifetimes_of(stays)
+        intervals = intervals_of(history, Starts(self.starts))
+        lifetimes = lifetimes_of(intervals)
         made = {
             "lifetimes": lifetimes.filter(pc.equal(lifetimes["state"], STATES[GONE])),
-            "attempts": _settled_attempts(stays, after_lsn, incarnation),
+            "attempts": _settled_attempts(intervals, after_lsn, incarnation),
         }
         self._put_away(history)
         return {**made, "tube_minutes": self._close()}
@@ -176,11 +183,11 @@ class LiveServer:
         if self.closed is not None and until <= self.closed:
             return none
         everything = in_order(self.events)
-        stays = stays_of(everything, Starts(self.starts))
-        until = min(until, _undecided_minute(stays, self._incarnation()) - 1)
+        intervals = intervals_of(everything, Starts(self.starts))
+        until = min(until, _undecided_minute(intervals, self._incarnation()) - 1)
         if self.closed is not None and until <= self.closed:
             return none
-        found = entries_of(stays)
+        found = counters_of(intervals)
         if self.closed is not None:
             found = merged([clipped(found, self.closed)])
         rows = pa.concat_tables([none, *all_minutes(found, {self._name: self._last_ns()})])
@@ -202,47 +209,47 @@ class LiveServer:
         self._gone = [everything.filter(pa.array(rows))]
 
 
-def _settled_attempts(stays: Stays, after_lsn: int, incarnation: int) -> pa.Table:
+def _settled_attempts(intervals: Intervals, after_lsn: int, incarnation: int) -> pa.Table:
     """Those that have ended, and that a record after this one has settled.
 
     :param incarnation: the server's newest up to that record.
     """
-    settled, found = _settled_lsn(stays, incarnation), attempts_of(stays)
+    settled, found = _settled_lsn(intervals, incarnation), attempts_of(intervals)
     fresh = pa.array((settled != NONE) & (settled > after_lsn))
     return found.filter(pc.and_(fresh, found["ended_by"].is_valid()))
 
 
-def _settled_lsn(stays: Stays, incarnation: int) -> Ints:
+def _settled_lsn(intervals: Intervals, incarnation: int) -> Ints:
     """The record that settles each attempt, in their order, or `NONE`; of runs that a restart
     ended, one before all others if that is known already, else one after them.
     """
-    images = stays.images
-    lsn = numbers(images.events, "lsn")[stays.row]
+    records = intervals.records
+    lsn = numbers(records.events, "lsn")[intervals.row]
     following = np.append(lsn[1:], NONE)[: len(lsn)]
-    following[stays.jobs.lasts] = NONE
-    runs, unseen = np.flatnonzero(images.state == RESERVED), np.flatnonzero(stays.has_unseen)
+    following[intervals.jobs.lasts] = NONE
+    runs, unseen = np.flatnonzero(records.state == RESERVED), np.flatnonzero(intervals.has_unseen)
     rows = np.concatenate([runs, unseen])
-    is_new = images.incarnation[runs] >= incarnation
+    is_new = records.incarnation[runs] >= incarnation
     ended = np.where(
-        stays.ended_by[runs] == RESTART, np.where(is_new, NONE - 1, NO_ROW), following[runs]
+        intervals.ended_by[runs] == RESTART, np.where(is_new, NONE - 1, NO_ROW), following[runs]
     )
     by = np.concatenate([ended, lsn[unseen]])
-    keys = (images.reserves[rows], stays.revivals[rows], stays.jobs.number[rows])
+    keys = (records.reserves[rows], intervals.revivals[rows], intervals.jobs.number[rows])
     order = np.lexsort(keys)
     return Groups(changes(*(key[order] for key in keys))).most(by[order])
 
 
-def _undecided_minute(stays: Stays, incarnation: int) -> int:
+def _undecided_minute(intervals: Intervals, incarnation: int) -> int:
     """The first minute with a run whose TTR has ended, and whose end is not in the log yet; or
     `NONE`.
 
     :param incarnation: the server's newest: only it can still log the end.
     """
-    last = stays.jobs.lasts
+    last = intervals.jobs.lasts
     is_open = (
-        (stays.ended_by[last] == UNLOGGED) & (stays.next_event[last] == NOTHING)
-        & (stays.images.incarnation[last] == incarnation)
-        & (stays.images.last_ns[last] - stays.end_ns[last] < HOLD_NS)
+        (intervals.ended_by[last] == UNLOGGED) & (intervals.next_event[last] == NOTHING)
+        & (intervals.records.incarnation[last] == incarnation)
+        & (intervals.records.last_ns[last] - intervals.end_ns[last] < HOLD_NS)
     )  # fmt: skip
-    ends = stays.end_ns[last[is_open]]
+    ends = intervals.end_ns[last[is_open]]
     return int(ends.min()) // MINUTE_NS if len(ends) else NONE

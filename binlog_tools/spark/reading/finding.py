@@ -21,7 +21,7 @@ from beanstalk_twisted.binlog.segments.format import (
 )
 from beanstalk_twisted.binlog.segments.seals import read_seal
 from beanstalk_twisted.object_storage.store import BadUrl, is_url
-from binlog_tools.logs.sources import NoLog, is_servers, is_store_name, parse_archived_name
+from binlog_tools.logs.sources import is_servers, is_store_name, parse_archived_name
 from binlog_tools.spark.definitions.addresses import name_of, split
 from binlog_tools.spark.definitions.errors import (
     SourceError,
@@ -108,8 +108,8 @@ def find(
 ) -> Findings:
     """The segments that these paths name.
 
-    :param paths: directories of servers, archives or stores in them, files, URLs of such, or
-        patterns; archives last: a segment is there before the server deletes it.
+    :param paths: directories of servers, archives or stores in them, URLs of such, or patterns;
+        archives last: a segment is there before the server deletes it.
     :param with_live: whether those that are being written are read, as far as they are durable.
     :param seals_from: smaller segments whose end is known without their seal are not opened.
     :param seen: of a stream; else all is looked at.
@@ -129,8 +129,7 @@ def find(
     except BadUrl as problem:
         raise bad_url(", ".join(paths), problem) from None
     broken = [each for each in found if isinstance(each, BrokenFile) and each.may_be not in chosen]
-    folders = {key for key, each in chosen.items() if each.from_folder}
-    return Findings(segments, broken, list(_gaps(segments, folders)))
+    return Findings(segments, broken, list(_gaps(segments)))
 
 
 def named(path: str) -> list[str]:
@@ -163,10 +162,8 @@ def _nothing(paths: list[str]) -> SourceError:
     return SourceError("BINLOG_NO_LOG", f"{', '.join(paths)}: there are no segments here")
 
 
-def _gaps(segments: list[Segment], folders: set[Key]) -> Iterator[Gap]:
-    """Where segments are missing between others of a store, if all of them were asked for, and if
-    it was not the server that deleted them.
-    """
+def _gaps(segments: list[Segment]) -> Iterator[Gap]:
+    """Where segments are missing that no server has deleted."""
     trimmed: dict[bytes, int] = {}
     for each in segments:
         store, trim_seq = each.header.store_uuid, each.header.trim_seq
@@ -177,23 +174,21 @@ def _gaps(segments: list[Segment], folders: set[Key]) -> Iterator[Gap]:
             continue
         is_archived = parse_archived_name(name_of(before.path)) is not None
         is_trimmed = after.header.seq <= trimmed[store] and not is_archived
-        if {before.key, after.key} <= folders and not is_trimmed:
+        if not is_trimmed:
             yield Gap(before, after)
 
 
 class _File(NamedTuple):
     """A file that may be a segment.
 
-    :ivar seq: of its name; 0: the name says nothing.
-    :ivar size: of an object, as listed; None: not known.
+    :ivar size: as listed.
     :ivar known: what a manifest says of it.
     """
 
     path: str
     seq: int
-    size: int | None = None
-    is_in_use: bool = False
-    from_folder: bool = False
+    size: int
+    is_in_use: bool
     known: Entry | None = None
 
 
@@ -203,10 +198,10 @@ def _seq_of(name: str) -> int:
 
 
 def _files_at(path: str) -> list[_File]:
-    """The segments at a place: a server's directory, an archive, a store in one, or one file."""
-    is_file = bool(_seq_of(name_of(path))) if is_url(path) else not os.path.isdir(path)
-    if is_file:
-        return [_File(path, _seq_of(name_of(path)))]
+    """The segments at a place: a server's directory, an archive, or a store in one."""
+    if bool(_seq_of(name_of(path))) if is_url(path) else not os.path.isdir(path):
+        what = f"{path}: it is a file; name the directory or the archive that it is in"
+        raise SourceError("BINLOG_NO_LOG", what)
     top = folder_at(path)
     every = [top, *(folder_at(top.within(name)) for name in top.folders if is_store_name(name))]
     return [file for folder in every for file in _files_in(folder)]
@@ -222,10 +217,11 @@ def _files_in(folder: Folder) -> list[_File]:
     newest = max(numbers.values(), default=0)
     known = {} if is_live else _known_in(folder)
     return [
-        _File(folder.within(name), seq, folder.sizes[name], seq == newest and is_live, True,
-              known.get(name))
+        _File(
+            folder.within(name), seq, folder.sizes[name], seq == newest and is_live, known.get(name)
+        )
         for name, seq in sorted(numbers.items(), key=lambda item: item[1])
-    ]  # fmt: skip
+    ]
 
 
 def _known_in(folder: Folder) -> dict[str, Entry]:
@@ -249,14 +245,14 @@ def _looked_at(files: Iterable[_File], seen: Seen | None) -> Iterator[Candidate 
     unknown = []
     for each in files:
         header = each.known.header if each.known is not None else None
-        if header is None and seen is not None and each.size is not None:
+        if header is None and seen is not None:
             header = seen.headers.get((each.path, each.size))
         if header is None:
             unknown.append(each)
             continue
         _refuse_large(each.path, header)
-        size = each.known.size if each.known is not None else each.size or 0
-        yield Candidate(each.path, header, size, True, False, each.from_folder, known=each.known)
+        size = each.known.size if each.known is not None else each.size
+        yield Candidate(each.path, header, size, True, False, known=each.known)
     with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
         for found in pool.map(_look, unknown):
             if found is not None:
@@ -272,8 +268,6 @@ def _look(each: _File) -> Candidate | BrokenFile | None:
         with open_file(path, each.size if is_url(path) else None) as file:
             size, raw = file.size, file.read(0, SEGMENT_HEADER_BYTES)
     except FileNotFoundError:
-        if not each.from_folder:
-            raise
         return None
     except BadRange as problem:
         store = _store_at(split(path)[0]) or b""
@@ -282,12 +276,10 @@ def _look(each: _File) -> Candidate | BrokenFile | None:
     if isinstance(header, HeaderProblem):
         if header.foreign:
             raise unknown_format(path, header.why)
-        if not each.seq:
-            raise NoLog(path, "this is no segment of a log")
         return BrokenFile(path, size, header.why, (raw[_UUID_AT], each.seq))
     _refuse_large(path, header)
     is_archived = parse_archived_name(name_of(path)) is not None
-    return Candidate(path, header, size, is_archived, each.is_in_use, each.from_folder)
+    return Candidate(path, header, size, is_archived, each.is_in_use)
 
 
 def _refuse_large(path: str, header: SegmentHeader) -> None:

@@ -12,12 +12,8 @@ from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
     TRAILER_BYTES,
     SegmentHeader,
-    decode_segment_header,
-    parse_segment_name,
-    segment_name,
 )
 from beanstalk_twisted.binlog.segments.seals import FoundSeal, SealIndex, read_seal
-from binlog_tools.spark.definitions.addresses import name_of, split, within
 from binlog_tools.spark.files import BadRange, open_file
 from binlog_tools.spark.segments.wanted import Stretch
 
@@ -37,7 +33,6 @@ class Candidate(NamedTuple):
     :ivar path: or its URL.
     :ivar is_archived: it is complete, and never changes.
     :ivar is_in_use: it lies in the directory of a server, and is the newest one there.
-    :ivar from_folder: it was found in a folder, all of whose segments are asked for.
     :ivar copies: other files that are the same segment.
     :ivar known: what the manifest beside it says; then it was not opened.
     """
@@ -47,7 +42,6 @@ class Candidate(NamedTuple):
     size: int
     is_archived: bool
     is_in_use: bool
-    from_folder: bool
     copies: tuple[str, ...] = ()
     known: Entry | None = None
 
@@ -92,7 +86,7 @@ def measured(
     def measure(key: Key) -> Segment | None:
         each, after = chosen[key], chosen.get(_next(key))
         try:
-            header = after.header if after else _beside(each)
+            header = after.header if after else None
             return _measure(each, header, with_live, seals_from, durable)
         except FileNotFoundError:
             return None
@@ -115,20 +109,6 @@ def measured(
 def _next(key: Key) -> Key:
     store, seq = key
     return store, seq + 1
-
-
-def _beside(each: Candidate) -> SegmentHeader | None:
-    """The successor of a file that was named alone, if it lies beside it."""
-    if each.from_folder or parse_segment_name(name_of(each.path)) is None:
-        return None
-    path = within(split(each.path)[0], segment_name(each.header.seq + 1))
-    try:
-        with open_file(path) as file:
-            header = decode_segment_header(file.read(0, SEGMENT_HEADER_BYTES))
-    except OSError:
-        return None
-    is_next = isinstance(header, SegmentHeader) and header.store_uuid == each.header.store_uuid
-    return header if is_next and isinstance(header, SegmentHeader) else None
 
 
 def _as_known(each: Candidate, known: Entry, after: SegmentHeader) -> Segment:
@@ -204,7 +184,7 @@ def _measure_unfinished(each: Candidate) -> Segment | None:
     with open_file(each.path, each.size) as file:
         buffer = memoryview(file.snapshot())
     whole = Stretch(SEGMENT_HEADER_BYTES, _without_trailer(each), each.header.first_lsn)
-    is_complete = each.from_folder and not each.is_in_use
+    is_complete = not each.is_in_use
     found = durable_part(buffer, each.header, whole, is_complete)
     if found.end == SEGMENT_HEADER_BYTES:
         return None

@@ -1,25 +1,33 @@
-"""Events as blocks: what moves from the tasks that read events to those that have whole jobs.
+"""Blocks: the events of jobs with neighbouring ids, and what becomes of them.
 
-A block has the events of jobs with neighbouring ids as one value, in Arrow's stream format: to
-move a few large values costs a tenth of moving their rows.
+A block moves from the tasks that read events to those that have whole jobs as one value, in Arrow's
+stream format: that costs a tenth of moving rows.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from binlog_tools.spark.histories.images import (
+from binlog_tools.spark.histories.attempts import attempts_of
+from binlog_tools.spark.histories.counters import DAY_NS, MINUTES_A_DAY, clipped, counters_of
+from binlog_tools.spark.histories.failing import failing_of
+from binlog_tools.spark.histories.intervals import intervals_of
+from binlog_tools.spark.histories.lifetimes import lifetimes_of, snapshot_of
+from binlog_tools.spark.histories.records import (
     CARRIED,
     EVENTS,
+    GONE,
+    Starts,
     chosen,
     codes,
     column,
     in_order,
     numbers,
 )
-from binlog_tools.spark.histories.windows import NO_ROW, at, changes, runs
+from binlog_tools.spark.histories.tables import of_days
+from binlog_tools.spark.histories.windows import NO_ROW, Groups, at, changes, runs
 
 BLOCK_JOBS: Final = 32_768
 """Jobs of a block: some 10 MB of events, never too much for a task."""
@@ -106,3 +114,48 @@ def as_bytes(rows: pa.Table) -> bytes:
 def of_bytes(written: Any) -> pa.Table:
     """The inverse of `as_bytes`."""
     return pa.ipc.open_stream(written).read_all()
+
+
+HOLD_NS: Final = 3600 * 10**9
+"""How long before the newest record a day may still change, nanoseconds: a record may say that
+something was earlier, by the time in which a busy or suspended server did nothing.
+"""
+
+
+class Plan(NamedTuple):
+    """What an increment is made of.
+
+    :ivar days: by server, the first day that is made again; counted from the epoch.
+    """
+
+    starts: Starts
+    days: Mapping[str, int]
+
+    def next_days(self) -> dict[str, int]:
+        """The first days that the next increment makes again."""
+        return {server: max(self.days.get(server, 0), (last_ns - HOLD_NS) // DAY_NS)
+                for server, last_ns in self.starts.last_ns.items()}  # fmt: skip
+
+
+def pieces_of(events: pa.Table, plan: Plan) -> dict[str, pa.Table]:
+    """:param events: of whole jobs of one server, by job and LSN.
+    :return: rows by name of the table; besides those ``failing``, ``counters`` and ``open``.
+    """
+    server = events["server"][0].as_py()
+    first, next_first = plan.days.get(server, 0), plan.next_days()[server]
+    intervals = intervals_of(events, plan.starts)
+    last = intervals.jobs.lasts
+    is_gone = intervals.records.state[last] == GONE
+    at_ns = np.where(is_gone, intervals.at_ns[last], plan.starts.last_ns[server])
+    day = np.maximum(at_ns // DAY_NS, first)
+    failing = failing_of(events)
+    jobs = Groups(changes(numbers(events, "job")))
+    ids = numbers(events, "job")[jobs.starts]
+    is_open = ~is_gone | (day >= next_first)
+    return {
+        "lifetimes": of_days(lifetimes_of(intervals), day), "attempts": attempts_of(intervals, day),
+        "failing": of_days(failing, day[np.searchsorted(ids, failing["job"].to_numpy())]),
+        "counters": clipped(counters_of(intervals), first * MINUTES_A_DAY),
+        "snapshot": snapshot_of(chosen(events, ~is_gone[jobs.number]), plan.starts),
+        "open": chosen(events, is_open[jobs.number]),
+    }  # fmt: skip

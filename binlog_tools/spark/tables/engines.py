@@ -11,21 +11,27 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from binlog_tools.spark.histories.images import chosen, codes
-from binlog_tools.spark.histories.starts import COLUMNS as OF_STARTS
-from binlog_tools.spark.histories.starts import NO_RECORDS, merged, starts_table
+from binlog_tools.spark.histories.records import (
+    NO_RECORDS,
+    OF_STARTS,
+    chosen,
+    codes,
+    merged_starts,
+    starts_table,
+)
 from binlog_tools.spark.tables.blocks import (
     BLOCK_DDL,
     Block,
+    Plan,
     as_bytes,
     cut,
     gathered,
     of_bytes,
+    pieces_of,
     whole,
     within,
 )
 from binlog_tools.spark.tables.layouts import TAKEN
-from binlog_tools.spark.tables.pieces import Plan, pieces_of
 from binlog_tools.spark.tasks import Rows, each_in_task, in_tasks, kept_memory
 
 if TYPE_CHECKING:
@@ -43,7 +49,7 @@ PIECE_DDL: Final = "name string, rows binary"
 class Noted(NamedTuple):
     """What new events say besides the history of jobs.
 
-    :ivar starts: with `starts.SCHEMA`.
+    :ivar starts: with `STARTS`.
     :ivar last: by server, the newest LSN.
     """
 
@@ -63,7 +69,7 @@ class Noted(NamedTuple):
             starts.append(part.starts)
             for server, lsn in part.last.items():
                 last[server] = max(lsn, last.get(server, -1))
-        return cls(merged(starts), last)
+        return cls(merged_starts(starts), last)
 
 
 Planned = Callable[[Noted], tuple[Plan, Rows]]
@@ -78,15 +84,14 @@ class InProcess:
         :return: nothing if there are no new events.
         """
         blocks: dict[Block, list[bytes]] = defaultdict(list)
-        with kept_memory():
-            noted = Noted.together(_cut(events, part, above, blocks) for part in events.parts)
-            if not noted.last:
-                return
-            plan, known = planned(noted)
-            for part in known.parts:
-                _cut(known, part, {}, blocks)
-            for key in sorted(blocks):
-                yield from pieces_of(whole(blocks.pop(key)), plan).items()
+        noted = Noted.together(_cut(events, part, above, blocks) for part in events.parts)
+        if not noted.last:
+            return
+        plan, known = planned(noted)
+        for part in known.parts:
+            _cut(known, part, {}, blocks)
+        for key in sorted(blocks):
+            yield from pieces_of(whole(blocks.pop(key)), plan).items()
 
     def each(self, work: Callable[[Item], Result], items: Sequence[Item]) -> Iterable[Result]:
         return map(work, items)
@@ -97,7 +102,7 @@ def _columns(rows: Rows) -> list[str]:
 
 
 def _cut(rows: Rows, part: Any, above: Progress, blocks: dict[Block, list[bytes]]) -> Noted:
-    noted = [Noted(merged([]), {})]
+    noted = [Noted(merged_starts([]), {})]
     for events in gathered(rows.read(part, _columns(rows))):
         fresh = within(events, above)
         noted.append(Noted.of(fresh))
@@ -114,7 +119,7 @@ class Spark:
         self._started = started
 
     def pieces(self, events: Rows, above: Progress, planned: Planned) -> Iterator[Piece]:
-        """See `InProcess.pieces`."""
+        """Yield what `InProcess.pieces` does."""
         # What has come since is little, most of the time, or nothing: Java need not start for that.
         each = map if above else self.each
         noted = Noted.together(each(partial(_note, events, above), events.parts))

@@ -20,8 +20,8 @@ from binlog_tools.spark.definitions.addresses import within as place_of
 from binlog_tools.spark.definitions.columns import BY_NAME, arrow_type
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.definitions.samples import readable
-from binlog_tools.spark.frames import rows_of
-from binlog_tools.spark.histories import entries
+from binlog_tools.spark.histories import counters
+from binlog_tools.spark.histories.attempts import OF_WORKERS, workers_of
 from binlog_tools.spark.histories.failing import (
     FAILING,
     MARKS,
@@ -29,26 +29,29 @@ from binlog_tools.spark.histories.failing import (
     poison_of,
     unmarked,
 )
-from binlog_tools.spark.histories.images import COLUMNS, chosen, column, numbers
 from binlog_tools.spark.histories.minutes import all_minutes
-from binlog_tools.spark.histories.starts import Starts, merged
+from binlog_tools.spark.histories.records import (
+    COLUMNS,
+    Starts,
+    chosen,
+    column,
+    merged_starts,
+    numbers,
+)
 from binlog_tools.spark.histories.tables import of_days
 from binlog_tools.spark.histories.windows import Ints
-from binlog_tools.spark.histories.workers import COLUMNS as OF_WORKERS
-from binlog_tools.spark.histories.workers import workers_of
 from binlog_tools.spark.storing.locations import Location
 from binlog_tools.spark.storing.tables import Layout, StoredTable, open_stored
-from binlog_tools.spark.tables.blocks import gathered
+from binlog_tools.spark.tables.blocks import Plan, gathered
 from binlog_tools.spark.tables.engines import InProcess, Noted, Progress, Spark
 from binlog_tools.spark.tables.layouts import LAYOUTS, OPEN
-from binlog_tools.spark.tables.pieces import Plan
-from binlog_tools.spark.tasks import Rows
+from binlog_tools.spark.tasks import Rows, rows_of
 
-ENTRY_ROWS: Final = 2_000_000
-"""Minute counters that are held before they are added up: some 100 MB."""
+COUNTER_ROWS: Final = 1_000_000
+"""Minute counters that are held before they are added up: some 50 MB."""
 
-COMMIT_ROWS: Final = 500_000
-"""Rows of a commit: `deltalake` holds them in memory, some 200 MB; a longer table takes several."""
+COMMIT_ROWS: Final = 200_000
+"""Rows of a commit: `deltalake` holds them in memory, some 100 MB; a longer table takes several."""
 
 Newer = Callable[[Progress], Rows]
 """The events after these LSNs, of all servers; there may be earlier ones among them."""
@@ -112,14 +115,14 @@ class _Run:
         days = stored[OPEN].progress(map(_day_of, servers))
         self._days = {name: days[_day_of(name)] for name in servers if _day_of(name) in days}
         self._events = need(newer(self._known), COLUMNS)
-        self._entries = [entries.SCHEMA.empty_table()]
+        self._entries = [counters.SCHEMA.empty_table()]
         self._failing = [of_days(FAILING.empty_table(), np.zeros(0, np.int64))]
 
     def _planned(self, noted: Noted) -> tuple[Plan, Rows]:
         self._noted = noted
         touched = set(noted.last)
         self._last_before = Starts(self._starts).newest()
-        self._starts = merged([self._starts, noted.starts])
+        self._starts = merged_starts([self._starts, noted.starts])
         self._plan = Plan(Starts(self._starts), self._days)
         table = self._stored[OPEN]
         files = [file for file in table.files() if file.partition["server"] in touched]
@@ -144,10 +147,10 @@ class _Run:
         yield self._commit(OPEN)
 
     def _take(self, name: str, rows: pa.Table) -> None:
-        if name == "entries":
+        if name == "counters":
             self._entries.append(rows)
-            if sum(each.num_rows for each in self._entries) > ENTRY_ROWS:
-                self._entries = [entries.merged(_plain(self._entries))]
+            if sum(each.num_rows for each in self._entries) > COUNTER_ROWS:
+                self._entries = [counters.merged(_plain(self._entries))]
         elif name == "failing":
             self._failing.append(rows)
         else:
@@ -187,11 +190,11 @@ class _Run:
         return " OR ".join(parts)
 
     def _minutes(self) -> Iterator[pa.Table]:
-        added = entries.merged(_plain(self._entries))
+        added = counters.merged(_plain(self._entries))
         self._entries = []
         for rows in all_minutes(added, self._plan.starts.last_ns):
             minute_us = rows["minute"].cast(pa.int64()).to_numpy()
-            yield of_days(rows, minute_us * 1000 // entries.DAY_NS)
+            yield of_days(rows, minute_us * 1000 // counters.DAY_NS)
 
     def _incarnations(self) -> dict[str, int]:
         """By server, the first incarnation that events tell of, or the one before: later ones end

@@ -5,8 +5,7 @@ from typing import Final
 import pyarrow as pa
 
 from binlog_tools.spark.definitions.columns import arrow_schema
-from binlog_tools.spark.histories import starts
-from binlog_tools.spark.histories.images import CARRIED, COLUMNS
+from binlog_tools.spark.histories.records import CARRIED, COLUMNS, STARTS
 from binlog_tools.spark.histories.tables import (
     ATTEMPTS,
     KINDS,
@@ -84,7 +83,7 @@ LAYOUTS: Final = {
         _layout("poison_jobs", POISON_JOBS, _BY_DAY, _DATE),
         _layout("poison", KINDS, ()),
         _layout("snapshot", SNAPSHOT, ("server",)),
-        _layout("starts", starts.SCHEMA, ()),
+        _layout("starts", STARTS, ()),
         _layout("open", EVENTS, ("server",)),
     )
 }  # fmt: skip

@@ -13,11 +13,9 @@ from typing import Any, Final, NamedTuple, Protocol
 import pyarrow as pa
 
 from beanstalk_twisted.client.addresses import Address
-from binlog_tools.client import Connection, Lost, announced, parse_stats, tube_request
-from binlog_tools.connections import connect
+from binlog_tools.client import Connection, Lost, announced, connect, parse_stats, tube_request
 from binlog_tools.spark.definitions.errors import SinkError
-from binlog_tools.spark.writing.job_rows import JobRows, Puts
-from binlog_tools.spark.writing.options import WINDOW_BYTES, SinkOptions
+from binlog_tools.spark.writing.job_rows import WINDOW_BYTES, JobRows, Puts, SinkOptions
 
 FIRST_PAUSE_S: Final = 0.1
 LAST_PAUSE_S: Final = 5.0

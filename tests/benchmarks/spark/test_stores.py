@@ -40,7 +40,7 @@ def test_a_bucket_counts_its_requests(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "x").write_bytes(b"abc")
     with bucket({"some": tmp_path}) as there:
         store, before = open_store(there.url("some")), there.requests
-        assert store.entries() == [("x", 3)]
+        assert store.listing().entries == [("x", 3)]
         assert store.read("x", 1, 3) == b"bc"
         assert there.requests == before + 3
 

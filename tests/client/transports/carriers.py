@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
@@ -9,7 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.selectreactor import SelectReactor
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.client import sync
+from beanstalk_twisted.client import aio, sync
 from beanstalk_twisted.client.service import Client
 
 T = TypeVar("T")
@@ -74,4 +75,14 @@ def over_twisted(address: str, work: Work[T], **options: Any) -> T:
     return found
 
 
-CARRIERS: dict[str, Callable[..., Any]] = {"sync": over_sync, "twisted": over_twisted}
+def over_aio(address: str, work: Work[T], **options: Any) -> T:
+    async def run() -> T:
+        async with aio.Client(address, timeout_s=20, **options) as client:
+            return await work(client)
+
+    return asyncio.run(run())
+
+
+CARRIERS: dict[str, Callable[..., Any]] = {
+    "sync": over_sync, "aio": over_aio, "twisted": over_twisted,
+}  # fmt: skip

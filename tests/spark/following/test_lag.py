@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from binlog_tools.spark.following.logs import Bookmarks, Log
-from binlog_tools.spark.following.positions import NOT_BEHIND, lags_of
+from binlog_tools.spark.following.logs import NOT_BEHIND, Bookmarks, Log, lags_of
 from binlog_tools.spark.reading.finding import Findings, Seen, find
 from tests.binlog.scribe import DEFAULT_TUBE, MS, T0, UUID, Scribe, put
 from tests.spark.following.living import Folders, Query, remove

@@ -118,10 +118,10 @@ def test_a_store_that_cannot_be_listed_is_told_in_one_line(
     top = remote.folder("archive", {})
 
     def denied(operation: str, name: str) -> None:
-        raise OSError(errno.EIO, "AWS Error ACCESS_DENIED", top.url)
+        raise OSError(errno.EIO, "AWS Error ACCESS_DENIED", top.path)
 
     top.fault = denied
-    with pytest.raises(SourceError, match=rf"BINLOG_UNREADABLE\] {top.url}: AWS Error ACCESS"):
+    with pytest.raises(SourceError, match=rf"BINLOG_UNREADABLE\] {top.path}: AWS Error ACCESS"):
         query.run()
     with pytest.raises(SourceError, match="option path: s3:///x: a bucket follows s3://"):
         Query("s3:///x")

@@ -84,10 +84,10 @@ def any_extended_record(dice: random.Random) -> Record:
         return dice.choice(others)
     if dice.random() < 0.2:
         return any_record(dice)
-    image = any_image(dice, EXTENDED_STATES)._replace(reason=dice.choice(list(Reason)))
-    if image.state is State.DELAYED and dice.random() < 0.5:
-        image = image._replace(deadline_ns=NEVER_NS)
-    return image._replace(tags=any_tags(dice)) if image.kind in FULL else image
+    record = any_image(dice, EXTENDED_STATES)._replace(reason=dice.choice(list(Reason)))
+    if record.state is State.DELAYED and dice.random() < 0.5:
+        record = record._replace(deadline_ns=NEVER_NS)
+    return record._replace(tags=any_tags(dice)) if record.kind in FULL else record
 
 
 def any_record(dice: random.Random) -> Record:

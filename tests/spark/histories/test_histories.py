@@ -10,24 +10,23 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from binlog_tools.spark.histories.attempts import attempts_of
-from binlog_tools.spark.histories.entries import LASTS, MINUTE_NS, entries_of
-from binlog_tools.spark.histories.entries import SCHEMA as ENTRIES
+from binlog_tools.spark.histories.attempts import attempts_of, workers_of
+from binlog_tools.spark.histories.counters import LASTS, MINUTE_NS, counters_of
+from binlog_tools.spark.histories.counters import SCHEMA as ENTRIES
+from binlog_tools.spark.histories.intervals import intervals_of
 from binlog_tools.spark.histories.lifetimes import lifetimes_of
 from binlog_tools.spark.histories.minutes import all_minutes as minutes_by_day
-from binlog_tools.spark.histories.starts import Starts, merged, starts_table
-from binlog_tools.spark.histories.stays import stays_of
+from binlog_tools.spark.histories.records import Starts, merged_starts, starts_table
 from binlog_tools.spark.histories.tables import TUBE_MINUTES
-from binlog_tools.spark.histories.workers import workers_of
 from tests.spark.tables import oracle, queue_model
 
 Row = dict[str, Any]
 JUST_BEFORE_MIDNIGHT_NS = queue_model.EPOCH_NS + 11 * 3600 * queue_model.NS
 
 
-def all_minutes(entries: pa.Table, last_ns: Mapping[str, int]) -> pa.Table:
+def all_minutes(counters: pa.Table, last_ns: Mapping[str, int]) -> pa.Table:
     """Of all days together."""
-    return pa.concat_tables([TUBE_MINUTES.empty_table(), *minutes_by_day(entries, last_ns)])
+    return pa.concat_tables([TUBE_MINUTES.empty_table(), *minutes_by_day(counters, last_ns)])
 
 
 def servers_of(seeds: Iterable[int]) -> dict[str, list[Row]]:
@@ -74,9 +73,9 @@ def _check(seeds: Iterable[int]) -> None:
     servers = servers_of(seeds)
     events = queue_model.table([row for rows in servers.values() for row in rows])
     starts = Starts(starts_table(events))
-    stays = stays_of(in_order(events), starts)
-    attempts = attempts_of(stays)
-    assert_same(lifetimes_of(stays), of_each(servers, oracle.lifetimes), ("server", "job"))
+    intervals = intervals_of(in_order(events), starts)
+    attempts = attempts_of(intervals)
+    assert_same(lifetimes_of(intervals), of_each(servers, oracle.lifetimes), ("server", "job"))
     assert_same(
         attempts, of_each(servers, oracle.attempts), ("server", "job", "revivals", "attempt")
     )
@@ -84,7 +83,7 @@ def _check(seeds: Iterable[int]) -> None:
         workers_of(attempts), of_each(servers, oracle.workers),
         ("server", "incarnation", "connection"),
     )  # fmt: skip
-    minutes = all_minutes(entries_of(stays), starts.last_ns)
+    minutes = all_minutes(counters_of(intervals), starts.last_ns)
     seconds = pa.compute.divide(minutes["minute"].cast(pa.int64()), 1_000_000)
     minutes = minutes.set_column(2, "minute", seconds)
     assert_same(minutes, of_each(servers, oracle.tube_minutes), ("server", "tube", "minute"))
@@ -101,11 +100,11 @@ def test_the_tables_are_what_the_records_of_many_servers_say() -> None:
 
 def test_of_no_records_the_tables_are_empty() -> None:
     events = queue_model.table([])
-    starts = Starts(merged([starts_table(events)]))
-    stays = stays_of(events, starts)
-    assert lifetimes_of(stays).num_rows == attempts_of(stays).num_rows == 0
-    assert workers_of(attempts_of(stays)).num_rows == 0
-    assert all_minutes(entries_of(stays), starts.last_ns).num_rows == 0
+    starts = Starts(merged_starts([starts_table(events)]))
+    intervals = intervals_of(events, starts)
+    assert lifetimes_of(intervals).num_rows == attempts_of(intervals).num_rows == 0
+    assert workers_of(attempts_of(intervals)).num_rows == 0
+    assert all_minutes(counters_of(intervals), starts.last_ns).num_rows == 0
 
 
 def test_what_no_job_did_and_columns_of_tags_may_be_missing() -> None:
@@ -114,9 +113,10 @@ def test_what_no_job_did_and_columns_of_tags_may_be_missing() -> None:
     starts = Starts(starts_table(events))
     more = [{**rows[0], "event": name, "job": None} for name in ("damage", "key", "start")]
     with_others = pa.concat_tables([events, queue_model.table(more)])
-    assert lifetimes_of(stays_of(with_others, starts)) == lifetimes_of(stays_of(events, starts))
+    whole = lifetimes_of(intervals_of(events, starts))
+    assert lifetimes_of(intervals_of(with_others, starts)) == whole
     plain = lifetimes_of(
-        stays_of(events.drop_columns(["dead_from", "origin", "dead_at_ns", "reason"]), starts)
+        intervals_of(events.drop_columns(["dead_from", "origin", "dead_at_ns", "reason"]), starts)
     )
     assert plain["deaths"].unique().to_pylist() == [0]
     assert "expired" not in plain["outcome"].to_pylist()
@@ -169,9 +169,9 @@ def made_of(*logs: Log) -> dict[str, list[Row]]:
     """Attempts, lifetimes and minutes, with seconds for moments."""
     events = in_order(queue_model.table([row for log in logs for row in log.rows]))
     starts = Starts(starts_table(events))
-    stays = stays_of(events, starts)
-    minutes = all_minutes(entries_of(stays), starts.last_ns)
-    made = {"attempts": attempts_of(stays), "lifetimes": lifetimes_of(stays)}
+    intervals = intervals_of(events, starts)
+    minutes = all_minutes(counters_of(intervals), starts.last_ns)
+    made = {"attempts": attempts_of(intervals), "lifetimes": lifetimes_of(intervals)}
     return {name: rows.to_pylist() for name, rows in {**made, "tube_minutes": minutes}.items()}
 
 
@@ -262,15 +262,15 @@ def test_who_deleted_a_job_is_known_by_its_connection(
 
 def test_parts_of_the_starts_are_the_starts() -> None:
     events = queue_model.table(queue_model.history(5))
-    whole = merged([starts_table(events)])
+    whole = merged_starts([starts_table(events)])
     parts = [starts_table(events.slice(at, 7)) for at in range(0, events.num_rows, 7)]
     key = [("server", "ascending"), ("incarnation", "ascending")]
-    assert merged(parts).sort_by(key) == whole.sort_by(key)
+    assert merged_starts(parts).sort_by(key) == whole.sort_by(key)
 
 
 def test_a_wait_that_lasts_counts_up_to_the_last_moment() -> None:
     since_ns = 10 * queue_model.NS
-    entries = pa.table({
+    counters = pa.table({
         "server": ["s", "s"], "tube": ["t", "t"], "minute": [0, 0], "kind": ["ready", "oldest"],
         "slot": [0, LASTS], "value": [1, since_ns],
     }, ENTRIES)  # fmt: skip
@@ -279,5 +279,5 @@ def test_a_wait_that_lasts_counts_up_to_the_last_moment() -> None:
         (2 * MINUTE_NS - 1, [50, 109.999999999]),
         (2 * MINUTE_NS, [50, 110, 110]),
     ):
-        found = all_minutes(entries, {"s": last_ns})["oldest_ns"].to_pylist()
+        found = all_minutes(counters, {"s": last_ns})["oldest_ns"].to_pylist()
         assert found == [round(length * queue_model.NS) for length in lengths]

@@ -12,12 +12,16 @@ import pytest
 
 from binlog_tools.spark.definitions.columns import arrow_schema
 from binlog_tools.spark.histories.attempts import attempts_of
-from binlog_tools.spark.histories.entries import entries_of
-from binlog_tools.spark.histories.images import in_order
+from binlog_tools.spark.histories.counters import counters_of
+from binlog_tools.spark.histories.intervals import intervals_of
 from binlog_tools.spark.histories.lifetimes import lifetimes_of
-from binlog_tools.spark.histories.starts import SCHEMA as STARTS
-from binlog_tools.spark.histories.starts import Starts, merged, starts_table
-from binlog_tools.spark.histories.stays import stays_of
+from binlog_tools.spark.histories.records import (
+    STARTS,
+    Starts,
+    in_order,
+    merged_starts,
+    starts_table,
+)
 from binlog_tools.spark.live.steps import SCHEMAS, LiveServer, OpenJobs, Rows
 from binlog_tools.spark.tables.layouts import TAKEN
 from tests.sampling import one_in
@@ -79,11 +83,12 @@ def add(told: dict[str, list[Row]], made: Rows) -> None:
 
 def batch(events: pa.Table) -> dict[str, list[Row]]:
     """What the whole history says, settled or not."""
-    starts = Starts(merged([starts_table(events)]))
-    stays = stays_of(in_order(events), starts)
+    starts = Starts(merged_starts([starts_table(events)]))
+    intervals = intervals_of(in_order(events), starts)
     return {
-        "lifetimes": lifetimes_of(stays).to_pylist(), "attempts": attempts_of(stays).to_pylist(),
-        "tube_minutes": all_minutes(entries_of(stays), starts.last_ns).to_pylist(),
+        "lifetimes": lifetimes_of(intervals).to_pylist(),
+        "attempts": attempts_of(intervals).to_pylist(),
+        "tube_minutes": all_minutes(counters_of(intervals), starts.last_ns).to_pylist(),
     }  # fmt: skip
 
 

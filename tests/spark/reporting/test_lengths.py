@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from binlog_tools.spark.reporting import lengths as module
-from binlog_tools.spark.reporting.lengths import SLOTS, Lengths, lengths_of, slots_of
+from binlog_tools.spark.reporting import series as module
+from binlog_tools.spark.reporting.series import SLOTS, Lengths, lengths_of, slots_of
 
 MAPS = pa.map_(pa.int64(), pa.int64())
 DIGITS = st.integers(0, 999).flatmap(

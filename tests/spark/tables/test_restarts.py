@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from binlog_tools.spark.cli.main import cli
 from binlog_tools.spark.live.steps import SCHEMAS
 from binlog_tools.spark.storing.tables import open_stored
-from binlog_tools.spark.tables.layouts import TAKEN
+from binlog_tools.spark.tables.layouts import LAYOUTS, TAKEN
 from tests.binlog.independent_reader import read_log
 from tests.server_process import Connection, ServerProcess, ours_at_once
 from tests.spark.live.test_steps import add, server_of
@@ -296,23 +296,21 @@ def _micros(moment: datetime) -> int:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("source", ["log", "events"])
-def test_the_documented_queries_answer_what_they_say(
-    made: Made, spark: SparkSession, tmp_path: Path, source: str
-) -> None:
-    from binlog_tools.spark.events import read_events
-    from binlog_tools.spark.frames import read_frame
+def test_the_documented_queries_answer_what_they_say(made: Made, spark: SparkSession) -> None:
+    from binlog_tools.spark.tasks import read_frame
 
-    inputs = [made.killed.log, made.other.log] if source == "log" else [made.events]
-    done = CliRunner().invoke(cli, ["tables", *map(str, inputs), "-o", str(tmp_path / "tables")])
-    assert done.exit_code == 0, done.output
-    read_events(spark, str(made.events)).createOrReplaceTempView("events")
-    for name in ("lifetimes", "attempts"):
-        table = read_frame(spark, open_stored(str(tmp_path / "tables" / name)))
-        table.createOrReplaceTempView(name)
+    places = {"events": made.events, **{name: made.tables / name for name in LAYOUTS}}
+    for name, place in places.items():
+        read_frame(spark, open_stored(str(place))).createOrReplaceTempView(name)
     page = section(ROOT / "docs" / "spark-tables.md", "Questions")
     queries = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
-    killed, dead, old = ([row.asDict() for row in spark.sql(query).collect()] for query in queries)
+    assert len(queries) == 8
+    found = [
+        [row.asDict() for row in spark.sql(query.replace("quantile_cont", "percentile")).collect()]
+        for query in queries
+    ]
+    lengths, _, workers, killed, dead, old, through, job = found
+    assert lengths and through and {row["runs"] for row in workers}
     hit = {(row["server"], row["job"], row["attempt"]) for row in killed}
     assert hit == {(made.killed.store, 1, 1), (made.other.store, 1, 1)}
     counts: Counter[tuple[str, str]] = Counter()
@@ -320,7 +318,9 @@ def test_the_documented_queries_answer_what_they_say(
         counts[row["dead_from"], row["dead_reason"]] += row["jobs"]
     assert counts == {("mail", "release"): 2, ("mail", "ttr"): 1, ("old", "max-age"): 1}
     assert old == []
-    alive = spark.sql(queries[2].replace("1 HOUR", "0 HOUR")).collect()
-    found = {(row["server"], row["job"]) for row in alive}
-    assert found == {(row["server"], row["job"]) for row in tables(made)["lifetimes"]
-                     if row["state"] != "gone"}  # fmt: skip
+    alive = spark.sql(queries[5].replace("1 HOUR", "0 HOUR")).collect()
+    assert {(row["server"], row["job"]) for row in alive} == {
+        (row["server"], row["job"]) for row in tables(made)["lifetimes"] if row["state"] != "gone"
+    }
+    ends = sorted(row["ended_by"] for row in job)
+    assert ends == ["delete", "restart", "restart"]

@@ -12,8 +12,7 @@ import pytest
 
 from binlog_tools.client import parse_stats
 from binlog_tools.spark.definitions.errors import SinkError
-from binlog_tools.spark.writing.job_rows import JobRows, Puts
-from binlog_tools.spark.writing.options import WINDOW_BYTES, SinkOptions
+from binlog_tools.spark.writing.job_rows import WINDOW_BYTES, JobRows, Puts, SinkOptions
 from binlog_tools.spark.writing.putting import (
     FORGOTTEN_AT_ONCE,
     LAST_PAUSE_S,

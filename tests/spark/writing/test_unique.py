@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 from binlog_tools.spark.definitions.errors import SinkError
-from binlog_tools.spark.writing.job_rows import JobRows
-from binlog_tools.spark.writing.options import SinkOptions
+from binlog_tools.spark.writing.job_rows import JobRows, SinkOptions
 from binlog_tools.spark.writing.putting import Batch, Tally, put_partition
 from tests.server_process import (
     ServerProcess,

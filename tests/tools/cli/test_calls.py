@@ -146,7 +146,7 @@ ERRORS = [
     ("jobs {damaged}", DAMAGED, "DAMAGED", "", None),
     ("stats {damaged}", DAMAGED, "DAMAGED", "", None),
     ("replay {every} --to 127.0.0.1:1 --journal {new}", CANNOT, "CANNOT_READ",
-     "Connection refused", "127.0.0.1:1"),
+     "127.0.0.1:1: Connection refused", None),
 ]  # fmt: skip
 
 

@@ -172,7 +172,7 @@ def test_replay_buries_a_job_whose_group_was_refused(server: ServerProcess, tmp_
     client = server.connect()
     assert client.ask(b"put 0 0 9 1 idp:K\r\nz\r\n").startswith(b"INSERTED 1")
     told = (
-        "binlog-inspect: job 1 was not taken: job 1 of the server has its unique key (READY)\n"
+        "binlog-inspect: job 1 was not taken: job 1 of the server has its unique key (ready)\n"
         "binlog-inspect: jobs that wait for a group, and are buried, so as not to be done too "
         "early: 1; kick them when it has ended\n"
     )

@@ -14,12 +14,12 @@ from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.programs import INTERRUPTED
 from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS
 from binlog_tools.queue import moving as direct_moving
+from binlog_tools.queue.asking import MARK_TUBE
 from binlog_tools.queue.cli import commands, exits
 from binlog_tools.queue.cli import reserve as execution
 from binlog_tools.queue.cli import reserve as wait
-from binlog_tools.queue.cli.lines import LISTED
+from binlog_tools.queue.cli.options import LISTED
 from binlog_tools.queue.moving import BATCH_JOBS
-from binlog_tools.queue.server import MARK_TUBE
 from tests.test_docs import blocks, names_in, section, table
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -82,7 +82,7 @@ def test_the_numbers_and_names_of_the_text_are_those_of_the_code() -> None:
     assert f"asks for {direct_moving.BATCH_JOBS} jobs at once" in section(PAGE, "move")
     assert f"up to {MAX_BATCH_JOBS:,} at once" in section(PAGE, "put")
     assert all(f"`{state}`" in section(PAGE, "list") for state in LISTED[1:])
-    assert f"`{MARK_TUBE.decode()}`" in section(PAGE, "peek, delete, bury, kick")
+    assert f"`{MARK_TUBE}`" in section(PAGE, "peek, delete, bury, kick")
 
 
 def test_the_table_of_commands_is_that_of_the_help() -> None:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from beanstalk_twisted.client.stats import ServerStats, TubeStats
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from binlog_tools.queue.server import Queue, Stats
 from binlog_tools.queue.watching import (
     LOOKS,
     MAX_FILTER,
@@ -31,22 +31,22 @@ from binlog_tools.queue.watching import (
     take_snapshot,
     total,
 )
-from tests.tools.queue.lines import MemoryLine
+from tests.tools.queue.lines import queue_at
 
 
 def test_rates_are_what_came_and_went_in_a_second() -> None:
     server = MemoryServer()
-    queue = Queue(MemoryLine(server))
+    queue = queue_at(server)
     queue.use(b"a")
-    queue.put(b"", 0, 0, 100)
+    queue.put(b"", priority=0)
     first = take_snapshot(queue, 10.0)
     (a, default) = rows(first, None)
     assert (a.tube, a.ready, a.puts_s, default.tube) == ("a", 1, None, "default")
-    jobs = [queue.put(b"", 0, 0, 100) for _ in range(8)]
+    jobs = [queue.put(b"", priority=0) for _ in range(8)]
     queue.delete(jobs[0])
     queue.use(b"b")
-    queue.put(b"", 0, 60, 100)
-    queue.pause(b"b", 9)
+    queue.put(b"", delay=60)
+    queue.pause_tube(b"b", 9)
     (a, b, default) = rows(take_snapshot(queue, 14.0), first)
     assert (a.ready, a.puts_s, a.deletes_s) == (8, 2.0, 0.25)
     assert (b.delayed, b.puts_s, b.pause_s) == (1, 0.25, 9)
@@ -56,13 +56,15 @@ def test_rates_are_what_came_and_went_in_a_second() -> None:
 
 
 def test_a_tube_that_was_made_anew_counts_from_nothing() -> None:
-    old = Stats({
+    counts = {
         "name": "a", "current-jobs-ready": "0", "current-jobs-reserved": "0",
         "current-jobs-delayed": "0", "current-jobs-buried": "0", "current-waiting": "0",
-        "pause-time-left": "0", "total-jobs": "100", "cmd-delete": "100",
-    })  # fmt: skip
-    new = Stats(old | {"total-jobs": "6", "cmd-delete": "2"})
-    (row,) = rows(Snapshot(2.0, Stats(), [new]), Snapshot(0.0, Stats(), [old]))
+        "pause-time-left": "0",
+    }  # fmt: skip
+    old = TubeStats.of((counts | {"total-jobs": "100", "cmd-delete": "100"}).items())
+    new = TubeStats.of((counts | {"total-jobs": "6", "cmd-delete": "2"}).items())
+    server = ServerStats.of(())
+    (row,) = rows(Snapshot(2.0, server, [new]), Snapshot(0.0, server, [old]))
     assert (row.puts_s, row.deletes_s) == (3.0, 1.0)
 
 

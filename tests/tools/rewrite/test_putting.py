@@ -8,7 +8,7 @@ import pytest
 
 from beanstalk_twisted.binlog.records.jobs import NEVER_NS, State
 from beanstalk_twisted.binlog.tags import Tags
-from binlog_tools.client import Connection, Lost, Reply, parse_stats
+from beanstalk_twisted.client import errors, sync
 from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.stored import Selection, StoredJob, StoredPause
 from binlog_tools.rewrite.put_plans import Plan, plan
@@ -27,6 +27,7 @@ from tests.server_process import ServerProcess, ours, theirs
 from tests.tools.conversation import Conversation
 from tests.tools.folders import written
 from tests.tools.logs.test_new_log import job, made
+from tests.tools.queue.lines import queue_of
 from tests.tools.rewrite.test_rewriting import LATER
 from tests.tools.served import order_of_burial, served
 
@@ -34,8 +35,11 @@ UUID = "00" * 16
 TAGS = frozenset({"put idp:", "put con:", "put grp:", "put aft:"})
 
 
+ANNOUNCED = b"---\n- put idp:\n- put con:\n- put grp:\n- put aft:\n"
+
+
 class FakeServer:
-    """A `Line` to a server that says what it is told to.
+    """A line to a server that says what it is told to.
 
     :ivar heard: the commands, in order; those of `put` with their bodies.
     """
@@ -45,7 +49,9 @@ class FakeServer:
         self.answer = answer or self.plain
         self.next_id = 1000
         self.breaks_after: int | None = None
+        self.is_over = False
         self._replies: list[bytes] = []
+        self._unread = b""
 
     def plain(self, command: bytes) -> bytes:
         name = command.split()[0]
@@ -53,24 +59,33 @@ class FakeServer:
             self.next_id += 1
             return b"INSERTED %d" % self.next_id
         if name == b"reserve-job":
-            return b"NOT_FOUND" if command.endswith(b" 0") else b"RESERVED"
+            job = int(command.split()[1])
+            return b"RESERVED %d 0\r\n" % job if job else b"NOT_FOUND"
         return {b"use": b"USING x", b"bury": b"BURIED", b"pause-tube": b"PAUSED"}[name]
 
     def send(self, request: bytes) -> None:
-        while request:
-            line, _, request = request.partition(b"\r\n")
+        self._unread += request
+        while b"\r\n" in self._unread:
+            line, _, rest = self._unread.partition(b"\r\n")
             if line.startswith(b"put "):
                 size = int(line.split()[4])
-                line, request = line + b"|" + request[:size], request[size + 2 :]
+                if len(rest) < size + 2:
+                    return
+                line, rest = line + b"|" + rest[:size], rest[size + 2 :]
+            self._unread = rest
+            if line == b"capabilities":
+                self._replies.append(b"OK %d\r\n%b" % (len(ANNOUNCED), ANNOUNCED))
+                continue
             self.heard.append(line)
             self._replies.append(self.answer(line))
 
-    def reply(self) -> Reply:
+    def take(self) -> bytes:
+        replies, self._replies = self._replies, []
         if self.breaks_after is not None:
-            if not self.breaks_after:
-                raise Lost(104, "gone", "fake:1")
-            self.breaks_after -= 1
-        return Reply(tuple(self._replies.pop(0).split()))
+            self.is_over = len(replies) >= self.breaks_after
+            replies = replies[: self.breaks_after]
+            self.breaks_after -= len(replies)
+        return b"".join(reply + b"\r\n" for reply in replies)
 
 
 def log_of(
@@ -87,7 +102,8 @@ def journal_in(path: Path, target: str = "fake:1") -> Journal:
 
 
 def put_all(wanted: Plan, server: FakeServer, journal: Journal, **more: object) -> Put:
-    return Putter(server, journal, lambda: T0, lambda seconds: None).run(wanted, **more)  # type: ignore[arg-type]
+    queue = queue_of(server)
+    return Putter(queue, journal, lambda: T0, lambda seconds: None).run(wanted, **more)  # type: ignore[arg-type]
 
 
 def test_jobs_go_in_the_order_of_their_ids_with_all_they_have(tmp_path: Path) -> None:
@@ -148,7 +164,7 @@ def test_a_job_whose_key_is_there_already_is_told_and_tried_again(tmp_path: Path
     server = FakeServer()
     server.answer = lambda line: b"INSERTED 7 READY" if b"idp" in line else server.plain(line)
     outcome = put_all(wanted, server, journal_in(tmp_path))
-    why = "job 7 of the server has its unique key (READY)"
+    why = "job 7 of the server has its unique key (ready)"
     assert (outcome.put, outcome.refused) == (1, [Refused(1, why)])
     second = FakeServer()
     put_all(wanted, second, journal_in(tmp_path))
@@ -271,7 +287,7 @@ def test_only_what_was_not_answered_is_uncertain(answers: int, tmp_path: Path) -
     wanted = numbered(tmp_path, 200)
     server = FakeServer()
     server.breaks_after = answers
-    with pytest.raises(Lost):
+    with pytest.raises(errors.ClientError):
         put_all(wanted, server, journal_in(tmp_path))
     journal = journal_in(tmp_path)
     assert len(journal.done) == answers
@@ -322,7 +338,7 @@ def test_a_job_that_was_put_but_not_buried_is_buried_in_the_next_run(tmp_path: P
     wanted = log_of(tmp_path, job(1, state=State.BURIED, deadline_ns=T0))
     server = FakeServer()
     server.breaks_after = 2
-    with pytest.raises(Lost):
+    with pytest.raises(errors.ClientError):
         put_all(wanted, server, journal_in(tmp_path))
     second = FakeServer()
     outcome = put_all(wanted, second, journal_in(tmp_path))
@@ -374,16 +390,9 @@ def test_a_journal_that_was_cut_is_read_up_to_there(cut: int, tmp_path: Path) ->
 def test_no_more_than_so_many_bytes_are_on_their_way(tmp_path: Path) -> None:
     half = WINDOW_BYTES // 2 - 80
     wanted = log_of(tmp_path, *(job(n, b"x" * half) for n in range(1, 6)))
-    sizes: list[int] = []
-
-    class Measuring(FakeServer):
-        def send(self, request: bytes) -> None:
-            sizes.append(len(request))
-            super().send(request)
-
-    put_all(wanted, Measuring(), journal_in(tmp_path))
-    assert len(sizes) == 3
-    assert max(sizes) < WINDOW_BYTES
+    put_all(wanted, FakeServer(), journal_in(tmp_path))
+    notes = map(json.loads, (tmp_path / "journal").read_text().splitlines())
+    assert [note["sent"] for note in notes if "sent" in note] == [[1, 2], [3, 4], [5]]
 
 
 @pytest.mark.parametrize(("rate", "count", "seconds"), [(10.0, 30, 3.0), (1000.0, 500, 0.5)])
@@ -393,7 +402,7 @@ def test_a_rate_is_kept(rate: float, count: int, seconds: float, tmp_path: Path)
     def sleep(length: float) -> None:
         now[0] += int(length * NS)
 
-    putter = Putter(FakeServer(), journal_in(tmp_path), lambda: now[0], sleep, rate)
+    putter = Putter(queue_of(FakeServer()), journal_in(tmp_path), lambda: now[0], sleep, rate)
     putter.run(numbered(tmp_path, count))
     assert (now[0] - T0) / NS == pytest.approx(seconds, rel=0.01)
 
@@ -406,26 +415,23 @@ def test_a_real_server_has_the_jobs(command: Callable[..., list[str]], tmp_path:
     with ServerProcess(command("-p", "0"), tmp_path) as server:
         server.connect().close()
         journal = journal_in(tmp_path)
-        with Connection("127.0.0.1", server.port()) as line:
-            outcome = Putter(line, journal, lambda: LATER, lambda seconds: None).run(wanted)
+        with sync.Client(f"127.0.0.1:{server.port()}") as queue:
+            outcome = Putter(queue, journal, lambda: LATER, lambda seconds: None).run(wanted)
             assert outcome.put == len(jobs)
             assert (outcome.refused, outcome.not_buried) == ([], [])
             for old_id, new_id in journal.done.items():
                 tube, state, priority, _, ttr_s, _, body = jobs[old_id]
-                line.send(b"peek %d\r\nstats-job %d\r\n" % (new_id, new_id))
-                assert line.reply().data == body
-                stats = parse_stats(line.reply().data)
+                assert queue.peek(new_id).body == body
+                stats = queue.stats_job(new_id)
                 assert isinstance(state, State)
-                assert stats[b"state"] == state.name.lower().encode()
-                assert (stats[b"tube"], int(stats[b"pri"])) == (tube, priority)
-                assert int(stats[b"ttr"]) == ttr_s
+                assert stats.state == state.name.lower()
+                assert (stats.tube.encode(), stats.pri) == (tube, priority)
+                assert stats.ttr == ttr_s
             for name in (b"default", b"mail", b"images"):
                 kicked = []
-                line.send(b"use %b\r\n" % name)
-                line.reply()
+                queue.use(name)
                 for _ in order_of_burial(path, LATER, name):
-                    line.send(b"peek-buried\r\nkick 1\r\n")
-                    kicked.append(int(line.reply().words[1]))
-                    line.reply()
+                    kicked.append(queue.peek_buried().id)
+                    queue.kick(1)
                 buried = order_of_burial(path, LATER, name)
                 assert kicked == [journal.done[old_id] for old_id in buried]

@@ -6,6 +6,7 @@ from itertools import count
 
 import pytest
 
+from beanstalk_twisted.client import errors
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.wire.grammar import MAX_U32
 from binlog_tools.cli.replay import (
@@ -14,25 +15,22 @@ from binlog_tools.cli.replay import (
     OtherValue,
     PolicySetter,
 )
-from binlog_tools.client import Reply
 from binlog_tools.logs.stored import StoredKey, StoredPolicy
 from binlog_tools.rewrite.putting import WINDOW_JOBS, Stopped
 from tests.binlog.scribe import NS, T0
-from tests.tools.queue.lines import MemoryLine, jobs_of
+from tests.tools.queue.lines import MemoryLine, jobs_of, queue_at, queue_of
 
 LIMITS = {"max-jobs": "9", "max-bytes": "99", "max-job-size": "5"}
 OTHERS = {"max-age": "60", "backoff": "5:2:60", "dead-letter": "dead"}
 
 
-def ask(server: MemoryServer, request: bytes) -> Reply:
-    line = MemoryLine(server)
-    line.send(request)
-    return line.reply()
+def ask(server: MemoryServer, request: bytes) -> bytes:
+    return MemoryLine(server).ask(request)
 
 
 def policy_of(server: MemoryServer) -> bytes:
     """What the server says of the policy of tube mail."""
-    return ask(server, b"tube-policy mail\r\n").data
+    return ask(server, b"tube-policy mail\r\n")
 
 
 def key(name: bytes = b"k", tube: bytes = b"mail", left_ns: int = 60 * NS) -> StoredKey:
@@ -40,19 +38,18 @@ def key(name: bytes = b"k", tube: bytes = b"mail", left_ns: int = 60 * NS) -> St
 
 
 def put_keys(line: MemoryLine, *keys: StoredKey) -> tuple[int, int]:
-    return KeyPutter(line, lambda: T0).run(keys)
+    return KeyPutter(queue_of(line), lambda: T0).run(keys)
 
 
 def put(server: MemoryServer, name: bytes, tube: bytes = b"mail") -> tuple[bytes, ...]:
     """What a server says to a job of a tube with this key."""
-    line = MemoryLine(server)
-    line.send(b"use %b\r\nput 0 0 60 1 idp:%b\r\nx\r\n" % (tube, name))
-    return [line.reply() for _ in range(2)][1].words
+    said = ask(server, b"use %b\r\nput 0 0 60 1 idp:%b\r\nx\r\n" % (tube, name))
+    return tuple(said.splitlines()[1].split())
 
 
 def test_what_limits_puts_is_set_behind_all_else() -> None:
     server = MemoryServer()
-    setter = PolicySetter(MemoryLine(server), [StoredPolicy(b"mail", LIMITS | OTHERS)])
+    setter = PolicySetter(queue_at(server), [StoredPolicy(b"mail", LIMITS | OTHERS)])
     setter.set_part(limits_puts=False)
     shown = policy_of(server)
     assert all(each.encode() in shown for each in OTHERS)
@@ -66,7 +63,7 @@ def test_what_limits_puts_is_set_behind_all_else() -> None:
 def test_what_a_server_has_set_stays_and_is_told() -> None:
     server = MemoryServer()
     ask(server, b"tube-policy mail max-age=60 backoff=9\r\n")
-    setter = PolicySetter(MemoryLine(server), [StoredPolicy(b"mail", OTHERS)])
+    setter = PolicySetter(queue_at(server), [StoredPolicy(b"mail", OTHERS)])
     setter.set_part(limits_puts=False)
     assert setter.outcome.others == [OtherValue(b"mail", "backoff", "5:2:60", "9")]
     shown = policy_of(server)
@@ -76,7 +73,7 @@ def test_what_a_server_has_set_stays_and_is_told() -> None:
 def test_setting_again_changes_nothing() -> None:
     server = MemoryServer()
     for changed in ({b"mail"}, set()):
-        setter = PolicySetter(MemoryLine(server), [StoredPolicy(b"mail", LIMITS | OTHERS)])
+        setter = PolicySetter(queue_at(server), [StoredPolicy(b"mail", LIMITS | OTHERS)])
         setter.set_part(limits_puts=False)
         setter.set_part(limits_puts=True)
         assert setter.outcome == (changed, [], {})
@@ -85,7 +82,9 @@ def test_setting_again_changes_nothing() -> None:
 def test_a_policy_that_is_refused_is_told_and_left() -> None:
     server = MemoryServer()
     line = MemoryLine(server)
-    setter = PolicySetter(line, [StoredPolicy(b"mail", {"max-jobs": "x", "max-age": "x"})])
+    setter = PolicySetter(
+        queue_of(line), [StoredPolicy(b"mail", {"max-jobs": "x", "max-age": "x"})]
+    )
     setter.set_part(limits_puts=False)
     asked = len(line.requests)
     setter.set_part(limits_puts=True)
@@ -114,11 +113,11 @@ def test_a_key_whose_time_is_over_is_not_put() -> None:
 def test_a_key_that_is_taken_stays_whose_it_is() -> None:
     server = MemoryServer()
     put(server, b"k")
-    delayed = ask(server, b"put 0 60 60 1 idp:k\r\nx\r\n").number
+    delayed = int(ask(server, b"put 0 60 60 1 idp:k\r\nx\r\n").split()[1])
     put_keys(MemoryLine(server), key(b"l"))
     keys = [key(b"k", b"default"), key(b"k"), key(b"l")]
     assert put_keys(MemoryLine(server), *keys) == (0, 3)
-    assert ask(server, b"peek %d\r\n" % delayed).data == b"x"
+    assert ask(server, b"peek %d\r\n" % delayed).endswith(b"\r\nx\r\n")
 
 
 def test_keys_of_many_tubes_go_window_by_window() -> None:
@@ -126,7 +125,7 @@ def test_keys_of_many_tubes_go_window_by_window() -> None:
     line = MemoryLine(server)
     keys = [key(b"%d" % at, tube) for tube in (b"a", b"b") for at in range(WINDOW_JOBS + 1)]
     assert put_keys(line, *keys) == (len(keys), 0)
-    assert line.sent == 8
+    assert line.sent == 9  # The first asks what the server knows.
     for tube in (b"a", b"b"):
         assert put(server, b"%d" % WINDOW_JOBS, tube)[2:] == (b"DELETED",)
 
@@ -153,29 +152,29 @@ def test_a_run_that_broke_off_is_finished_by_the_next(is_heard: bool) -> None:
         keys = [key(), key(b"l"), key(b"k", b"other")]
         try:
             put_keys(line, *keys)
-        except OSError:
+        except errors.ClientError:
             assert all(body == PLACEHOLDER for _, _, body in jobs_of(server))
             put_keys(MemoryLine(server), *keys)
         assert jobs_of(server) == []
         for each in keys:
             assert put(server, each.key, each.tube)[2:] == (b"DELETED",)
         if line.sent < breaks_at:
-            assert breaks_at == 5
+            assert breaks_at == 6
             return
 
 
 def test_nobody_is_given_a_job_that_is_put_for_its_key() -> None:
     server = MemoryServer()
     line = MemoryLine(server)
-    line.breaks_at = 2
-    with pytest.raises(OSError):
+    line.breaks_at = 3
+    with pytest.raises(errors.ClientError):
         put_keys(line, key())
-    assert line.requests[0].startswith(b"use mail\r\nput 0 %d " % MAX_U32)
-    assert ask(server, b"peek 1\r\n").data == PLACEHOLDER
+    assert line.requests[1].startswith(b"use mail\r\nput 0 %d " % MAX_U32)
+    assert PLACEHOLDER in ask(server, b"peek 1\r\n")
     server.advance(1e6)
-    assert b"state: delayed" in ask(server, b"stats-job 1\r\n").data
+    assert b"state: delayed" in ask(server, b"stats-job 1\r\n")
 
 
 def test_it_stops_between_two_windows() -> None:
     with pytest.raises(Stopped, match="0 of 1 keys are there"):
-        KeyPutter(MemoryLine(MemoryServer()), lambda: T0).run([key()], lambda: True)
+        KeyPutter(queue_at(MemoryServer()), lambda: T0).run([key()], lambda: True)

@@ -101,7 +101,7 @@ def test_nothing_is_doubtful_of_a_log_without_damage(tmp_path: Path) -> None:
 SEEDS = range(1, 5)
 """Of busy logs."""
 
-DELETIONS = share(500, 50)
+DELETIONS = share(200, 20)
 """Damaged logs of each seed in which deleted jobs are looked for."""
 
 REWRITES = (Kind.UPDATE, Kind.MOVE)
@@ -302,7 +302,7 @@ def test_certain_deleted_jobs_are_as_they_were(tmp_path_factory: pytest.TempPath
                     assert not differences(job, everything[job_id]), (seed, number, job_id)
             shutil.rmtree(log)
     # Whether a log has a deleted job that may be outdated depends on how it was cut: few have.
-    assert whys[None] and (whys["outdated?"] or DELETIONS < 500), whys
+    assert whys[None] and (whys["outdated?"] or DELETIONS < 200), whys
 
 
 def undeleted(path: Path) -> dict[int, Fields]:

@@ -12,7 +12,6 @@ from beanstalk_twisted.binlog.records.others import Pause, Record, Seal
 from beanstalk_twisted.binlog.segments.framing import SegmentIndex
 from binlog_tools.logs.stored import LOST_AND_FOUND, StoredPause
 from binlog_tools.salvage.judging import Doubtful
-from binlog_tools.salvage.live_jobs import PAGE_IDS, Ids
 from tests.binlog import independent_reader
 from tests.binlog.forging import with_header_field
 from tests.binlog.scribe import (
@@ -320,16 +319,6 @@ def test_a_body_that_claims_the_id_of_a_deleted_job_is_kept_under_another_one() 
     assert moved.job_id > 4
     assert found.jobs[moved.job_id].body == b"third body"
     assert found.jobs.keys() == {4, moved.job_id}
-
-
-@pytest.mark.parametrize("ids", [[], [0], [1, 9, PAGE_IDS - 1], [PAGE_IDS, (1 << 63) + 7]])
-def test_a_set_of_ids_has_what_was_put_in_and_nothing_else(ids: list[int]) -> None:
-    found = Ids()
-    for job_id in ids:
-        found.add(job_id)
-    near = {each for job_id in ids for each in range(max(0, job_id - 9), job_id + 10)}
-    assert [each for each in sorted(near) if each in found] == ids
-    assert 1 << 40 not in found
 
 
 def test_jobs_that_are_set_aside_keep_their_order() -> None:

@@ -426,7 +426,7 @@
       said("What this report does not know", "missing", content.notes.map((note) => h("li", {}, note))),
       said("What to look at first", "findings", findings.length ? findings : [h("li", {}, "No rule found anything that stands out.")], "ol"),
       tileList, bar(), now ? figures() : null, ...content.tables.map(tableOf),
-      h("footer", {}, "All times are UTC. Drag along a figure to zoom in, double-click to see the whole time. What each number means: docs/spark-tables.md. Figures: uPlot, © Leon Sorokin, MIT licence."),
+      h("footer", {}, "All times are UTC. Drag along a figure to zoom in, double-click to see the whole time. What each number means: docs/spark-live.md. Figures: uPlot, © Leon Sorokin, MIT licence."),
     ];
     document.getElementById("report").replaceChildren(...parts.filter((part) => part !== null));
   }

@@ -18,13 +18,12 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from beanstalk_twisted.client.stats import ServerStats
 from beanstalk_twisted.replication.membership import ACTIVE, STANDBY, Identity, Presence, Situation
 from beanstalk_twisted.replication.stream.interface import Copies
 from beanstalk_twisted.wire.layouts import REPLICATED
-from binlog_tools.client import Reply
 from binlog_tools.queue.cli.commands import COMMANDS, cli
 from binlog_tools.queue.cli.top import ENTER, LEAVE, replication_words
-from binlog_tools.queue.server import Stats, parsed
 from tests.end_to_end.test_client import ours
 from tests.script_server import Listener, answer
 from tests.server_process import LIMIT_S, Connection, ServerProcess, theirs
@@ -426,7 +425,7 @@ def test_jobs_are_buried_kicked_and_deleted_by_number(server: Server) -> None:
     server.run("kick", "-t", "by-number", "--all", code=1)
     result = server.result("delete", jobs[0], 999_999, jobs[1])
     assert result.exit_code == 4
-    assert "delete 999999: the server says NOT_FOUND" in result.stderr
+    assert "delete (job 999999): NOT_FOUND" in result.stderr
     assert "2 jobs deleted, 1 not" in result.stderr
     assert server.state(jobs[2]) == "ready"
 
@@ -650,8 +649,8 @@ def test_top_says_how_replication_is() -> None:
          "  active, 0 standbys, the stream lacks n2, n3"),
     ):  # fmt: skip
         shown = REPLICATED.write(situation.pairs()).encode()
-        assert replication_words(parsed(Reply((b"OK",), shown))) == words
-    assert replication_words(Stats()) == ""
+        assert replication_words(ServerStats(shown)) == words
+    assert replication_words(ServerStats(b"---\n")) == ""
 
 
 def test_top_on_a_terminal_draws_and_leaves_it_as_it_was(server: Server) -> None:
@@ -758,7 +757,7 @@ def test_tubes_fit_the_terminal(server: Server, columns: int) -> None:
         ("stats -t nowhere", "there is no tube nowhere\n"),
         (
             "bury 999999",
-            "beanstalk: bury 999999: the server says NOT_FOUND: there is no job 999999",
+            "beanstalk: stats-job (job 999999): NOT_FOUND: there is no job 999999",
         ),
         ("kick 999999", "there is no job 999999, or not in a state for that\n"),
         ("pause nowhere 3", "there is no tube nowhere\n"),
@@ -881,6 +880,7 @@ def test_a_closed_input_puts_nothing(server: Server) -> None:
 )
 def test_a_server_that_talks_nonsense_is_told(words: str, data: bytes) -> None:
     said = {b"put": b"INSERTED 1\r\n", b"use": b"USING x\r\n", b"delete": b"DELETED\r\n"}
+    said[b"capabilities"] = b"OK 51\r\n---\n- list-jobs\n- list-connections\n- put-batch\n\r\n"
     document = b"OK %d\r\n%b\r\n" % (len(data), data)
     with Listener(answer(lambda words: said.get(words[0], document))) as listener:
         result = CliRunner().invoke(cli, [*words.split(), "-s", listener.address])
@@ -899,13 +899,19 @@ def test_a_server_that_goes_away_leaves_a_job_in_doubt(command: str, ended: int)
         b"stats-job": b"OK %d\r\n%b\r\n" % (len(stats), stats),
         b"delete": None, b"release": None,
     }  # fmt: skip
+    said[b"use"] = b"USING default\r\n"
+
+    def command_of(code: int) -> str:
+        return "release" if code else "delete"
+
     with Listener(answer(lambda words: said.get(words[0], b"WATCHING 1\r\n"))) as listener:
         result = CliRunner().invoke(cli, ["reserve", "--exec", command, "-s", listener.address])
     assert result.exit_code == 4
     assert result.stderr == (
         f"beanstalk: the command has ended, exit code {ended}, but the server has not said what "
         "became of job 7; if it still has it, others get it: "
-        f"{listener.address}: the server has closed the connection\n"
+        f"{command_of(ended)} (job 7): sent, but the connection ended before the answer: it may "
+        "have been carried out or not (the server has closed the connection)\n"
     )
 
 

@@ -33,8 +33,8 @@ USAGE = [
 
 REFUSED = [
     ("delete 404", 4, "REFUSED", "0 jobs deleted, 1 not"),
-    ("stats --job 404", 4, "NOT_FOUND", "stats-job 404: the server says NOT_FOUND"),
-    ("peek 404", 4, "NOT_FOUND", "peek 404: the server says NOT_FOUND"),
+    ("stats --job 404", 4, "NOT_FOUND", "stats-job (job 404): NOT_FOUND: there is no job 404"),
+    ("peek 404", 4, "NOT_FOUND", "peek (job 404): NOT_FOUND: there is no job 404"),
     ("reserve -t empty --timeout 0 --delete", 1, "NOTHING", "no job came in time"),
     ("delete -t mail --all --state ready", 2, "USAGE", "1 ready job of mail would be deleted"),
     ("put -t mail", 1, "NOTHING", "the input is empty, nothing was put"),
@@ -103,8 +103,9 @@ def test_a_server_that_is_not_there_is_an_object_that_names_it() -> None:
     [port] = free_ports(1)
     error = told(run("stats --json", f"127.0.0.1:{port}"))
     assert error == {
-        "v": 1, "level": "error", "code": "NO_SERVER", "exit": 4, "what": "Connection refused",
-        "where": f"127.0.0.1:{port}", "hint": None,
+        "v": 1, "level": "error", "code": "NO_SERVER", "exit": 4,
+        "what": f"127.0.0.1:{port}: Connection refused", "where": f"127.0.0.1:{port}",
+        "hint": None,
     }  # fmt: skip
 
 

@@ -17,11 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.client import hashed_key
-from beanstalk_twisted.client.addresses import Address
-from binlog_tools.connections import connect
+from beanstalk_twisted.client import hashed_key, sync
+from binlog_tools.queue.cli.put import NO_ROOM
 from binlog_tools.queue.moving import BATCH_JOBS
-from binlog_tools.queue.server import NO_ROOM, Queue
 from tests.end_to_end.test_client import ours
 from tests.script_server import Listener, copy
 from tests.server_process import LIMIT_S, Connection, ServerProcess, theirs
@@ -132,7 +130,7 @@ def test_a_group_is_shown_and_who_waits_for_it(server: Server) -> None:
     assert server.run("list", "grouped").split("\t")[-1] == "-\n"
     result = server.result("stats", "--group", "shown")
     assert result.exit_code == 4
-    assert "the group shown has no job, and none waits for it" in result.stderr
+    assert "NOT_FOUND: the group has no job, and none waits for it" in result.stderr
 
 
 def test_many_jobs_are_listed_each_once(server: Server) -> None:
@@ -461,12 +459,12 @@ def test_many_jobs_are_moved_and_deleted(server: Server, state: str) -> None:
 
 def bodies_of(server: Server, *tubes: str) -> list[bytes]:
     """Give the bodies of all jobs of these tubes, when nobody has one reserved any more."""
-    with connect(Address.parse(server.address)) as line:
-        queue = Queue(line)
-        while queue.stats()["current-jobs-reserved"] != "0":
+    with sync.Client(server.address) as queue:
+        while queue.stats().current_jobs_reserved:
             pass  # The server has not noticed yet that the connection is over.
         jobs = [each["id"] for tube in tubes for each in server.documents("list", tube)]
-        return [reply.data for reply in queue.ask_many(b"peek %d\r\n" % job for job in jobs)]
+        with queue.pipeline() as pipe:
+            return [answer.result.body for answer in [pipe.peek(job) for job in jobs]]
 
 
 @pytest.mark.exhaustive
@@ -558,7 +556,7 @@ def test_what_cannot_be_edited_is_told(server: Server) -> None:
     with closing(Connection(server.process.port())) as worker:
         worker.ask(b"reserve-job %b\r\n" % job.encode())
         result = server.result("edit", job, "-p", 1)
-        assert result.exit_code == 4 and f"update-job {job}: the server says" in result.stderr
+        assert result.exit_code == 4 and f"update-job (job {job})" in result.stderr
     result = server.result("edit", 999_999, "-p", 1)
     assert result.exit_code == 4 and "there is no job 999999" in result.stderr
     result = server.result("edit", job, "--body", "-", typed=b"")
@@ -588,15 +586,12 @@ def test_a_policy_is_set_shown_and_removed(server: Server) -> None:
 def test_a_policy_that_is_wrong_changes_nothing(server: Server) -> None:
     result = server.result("policy", "unruled", "max-jobs=1", "max-fun=1")
     assert (result.exit_code, result.stdout) == (4, "")
-    assert "BAD_FORMAT: a key or a value is wrong, and nothing was changed" in result.stderr
+    assert "BAD_FORMAT: the server knows no such key, or the key cannot have" in result.stderr
     assert "there is no key 'max-fun'; keys are max-reserves, dead-letter, " in result.stderr
     result = server.result("policy", "unruled", "max-reserves=many")
     assert "max-reserves is a whole number from 1 to 4294967295, not 'many'" in result.stderr
     result = server.result("policy", "unruled", "max-jobs=1", "rate=1", "rate=2")
-    assert (
-        "BAD_FORMAT: a key or a value is wrong, and nothing was changed: rate stands 2 times\n"
-        in result.stderr
-    )
+    assert "beanstalk: tube-policy: rate stands 2 times; nothing was changed\n" in result.stderr
     assert server.run("policy", "unruled") == ""
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from binlog_tools.queue.cli.lines import JOB_KEYS
+from binlog_tools.queue.cli.transfers import JOB_KEYS
 from binlog_tools.queue.cli.tubes import CONNECTION_KEYS
 from tests.sampling import one_in
 from tests.script_server import Listener, answer
@@ -47,6 +47,8 @@ class Hostile:
         if command.startswith(b"reserve"):
             return b"RESERVED %b %d\r\n%b\r\n" % (self.numbers, len(HARM), HARM)
         word = {b"put": b"INSERTED", b"use": b"USING", b"watch": b"WATCHING", b"kick": b"KICKED"}
+        if command == b"use":
+            return b"USING default\r\n"
         if command in word:
             return b"%b %b %b\r\n" % (word[command], self.numbers, HARM)
         return b"%b %b\r\n" % (HARM, HARM)

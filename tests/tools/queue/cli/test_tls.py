@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from beanstalk_twisted.client.addresses import Address
-from binlog_tools.connections import connect
+from beanstalk_twisted.client import sync
 from binlog_tools.queue.cli.commands import cli
 from tests.certificates import Certificates
 from tests.ports import free_ports
@@ -66,16 +65,12 @@ def test_jobs_are_put_and_taken_over_tls(server: TlsServer) -> None:
     assert server.call("top", "-n", "1").stdout.startswith("tls\t2000\t")
 
 
-def test_what_is_of_tls_alone_is_no_answer(server: TlsServer) -> None:
-    with connect(Address.parse(server.trusting)) as line:
-        assert not line.is_answered()
+def test_what_is_of_tls_alone_is_no_answer_and_no_end(server: TlsServer) -> None:
+    with sync.Client(server.trusting) as queue:
+        (first,) = queue.list_connections()
         for _ in range(3):
-            line.send(b"list-tube-used\r\n" * 2)
-            assert line.reply().name == b"USING"
-            while not line.is_answered():
-                pass
-            assert line.reply().name == b"USING"
-            assert not line.is_answered()  # A ticket for the next session came before.
+            queue.take()  # A ticket for the next session may have come.
+        assert queue.list_connections()[0].connection == first.connection
 
 
 def test_an_unknown_certificate_is_refused(server: TlsServer, certificates: Certificates) -> None:
@@ -84,8 +79,8 @@ def test_an_unknown_certificate_is_refused(server: TlsServer, certificates: Cert
         refused = server.call("stats", address=address)
         assert refused.exit_code == 4
         assert refused.stderr == (
-            f"beanstalk: {where}: the server's certificate is not trusted: its CA is not known "
-            "here; trust one with ?ca=FILE behind the address\n"
+            f"beanstalk: tls://{where}: the server's certificate is not trusted: its CA is not "
+            "known here; trust one with ?ca=FILE behind the address\n"
         )
 
 
@@ -99,6 +94,6 @@ def test_a_file_that_cannot_be_used_is_named(server: TlsServer, tmp_path: Path) 
     result = server.call("stats", address=f"{server.address}:trustRoots={tmp_path}/nothing")
     assert result.exit_code == 4
     assert result.stderr == (
-        f"beanstalk: {tmp_path}/nothing: No such file or directory; name a file that this user can "
-        "read\n"
+        f"beanstalk: tls://{server.address.removeprefix('tls:')}: {tmp_path}/nothing: No such file "
+        "or directory; name a file that this user can read\n"
     )

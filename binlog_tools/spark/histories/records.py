@@ -1,4 +1,4 @@
-"""Records of jobs as arrays: what a job was after each of them."""
+"""Records of jobs as arrays: what a job was after each of them; and the starts of servers."""
 
 from typing import Any, Final, NamedTuple
 
@@ -7,7 +7,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from binlog_tools.spark.definitions.columns import BY_NAME, arrow_type
-from binlog_tools.spark.histories.starts import Starts
 from binlog_tools.spark.histories.windows import (
     NO_ROW,
     NONE,
@@ -51,7 +50,7 @@ FULL: Final = (PUT, MOVE, UPDATE, COPY)
 """Events whose records have the body and the tags."""
 
 
-class Images(NamedTuple):
+class Records(NamedTuple):
     """Columns of the same length, a row a record of a job.  Nulls are `NONE`; of connections, 0.
 
     :ivar events: the rows as they came, those of jobs only.
@@ -86,7 +85,7 @@ class Images(NamedTuple):
     last_ns: Ints
 
 
-def images_of(events: pa.Table, starts: Starts) -> Images:
+def records_of(events: pa.Table, starts: "Starts") -> Records:
     """:param events: with `COLUMNS` and, if there are tags, `CARRIED`; all records of each job one
     after the other, by LSN.
     """
@@ -102,7 +101,7 @@ def images_of(events: pa.Table, starts: Starts) -> Images:
     copy = column(events, "copy").fill_null(False).to_numpy(zero_copy_only=False)
     time_ns, logged_ns = numbers(events, "time_ns"), numbers(events, "logged_ns")
     moments_ns = starts.of(server.dictionary.to_pylist(), servers, incarnation)
-    return Images(
+    return Records(
         events, Groups(changes(job, servers)), event, codes(events, "state", STATES), copy,
         (event == DELETE) & (reason == 1), among(event, FULL),
         column(events, "dead_from").is_valid().to_numpy(zero_copy_only=False),
@@ -149,3 +148,72 @@ def codes(table: pa.Table, name: str, known: tuple[str, ...]) -> Codes:
     rows = texts.indices.fill_null(NO_ROW).to_numpy(zero_copy_only=False)
     found: Codes = at(places.to_numpy(zero_copy_only=False).astype(np.int8), rows, NO_ROW)
     return found
+
+
+STARTS: Final = pa.schema([
+    ("server", pa.string()), ("incarnation", pa.int32()),
+    ("first_ns", pa.int64()), ("newest_ns", pa.int64()), ("stopped_ns", pa.int64()),
+])  # fmt: skip
+"""A row an incarnation: when its first frame was built, its newest one so far, and that of an
+ordered stop; null: there was none.
+"""
+
+OF_STARTS: Final = ("server", "incarnation", "logged_ns", "event")
+"""What is needed of the events table."""
+
+NO_RECORDS: Final = ("damage", "key")
+"""Events whose moment is not that of a record of the incarnation."""
+
+
+def starts_table(events: pa.Table) -> pa.Table:
+    """:param events: with `OF_STARTS`, all or a part of them."""
+    events = events.select(OF_STARTS)
+    told = pa.compute.is_in(events["event"], value_set=pa.array(NO_RECORDS))
+    events = events.filter(pa.compute.invert(told))
+    is_stop = pa.compute.equal(events["event"], "clean-stop")
+    stopped = pa.compute.if_else(is_stop, events["logged_ns"], None)
+    found = events.append_column("stopped", stopped).group_by(["server", "incarnation"])
+    made = found.aggregate([("logged_ns", "min"), ("logged_ns", "max"), ("stopped", "max")])
+    return made.rename_columns(STARTS.names).cast(STARTS)
+
+
+def merged_starts(tables: list[pa.Table]) -> pa.Table:
+    """What parts of the events tell, together."""
+    found = pa.concat_tables([STARTS.empty_table(), *tables]).group_by(["server", "incarnation"])
+    made = found.aggregate([("first_ns", "min"), ("newest_ns", "max"), ("stopped_ns", "max")])
+    return made.rename_columns(STARTS.names).cast(STARTS)
+
+
+class Starts:
+    """What `merged_starts` gives, to be looked up."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._of: dict[str, list[tuple[int, int, int]]] = {}
+        self.last_ns: dict[str, int] = {}
+        for row in table.to_pylist():
+            server = row["server"]
+            known = (row["incarnation"], row["first_ns"], row["newest_ns"])
+            self._of.setdefault(server, []).append(known)
+            self.last_ns[server] = max(row["newest_ns"], self.last_ns.get(server, 0))
+        for mine in self._of.values():
+            mine.sort()
+
+    def newest(self) -> dict[str, int]:
+        """The newest incarnation of each server."""
+        return {server: known[-1][0] for server, known in self._of.items()}
+
+    def of(self, names: list[str], server: Any, incarnation: Ints) -> tuple[Ints, Ints, Ints]:
+        """:param server: of each row, its place in ``names``.
+        :return: at each row, the last moment of its incarnation and the server's next start, both
+            `NONE` if there is no later incarnation; and the server's last moment.
+        """
+        stop_ns, restart_ns = np.full((2, len(server)), NONE)
+        lasts = np.array([self.last_ns.get(name, 0) for name in names] or [0], np.int64)
+        for place, name in enumerate(names):
+            mine = slice(None) if len(names) == 1 else server == place
+            known = np.array(self._of.get(name, ()), np.int64).reshape(-1, 3).T
+            later = np.searchsorted(known[0], incarnation[mine], side="right")
+            restart_ns[mine] = np.append(known[1], NONE)[later]
+            # The newest incarnation may go on.
+            stop_ns[mine] = np.append(known[2, :-1], (NONE, NONE))[later - 1]
+        return stop_ns, restart_ns, lasts[server] if len(server) else np.zeros(0, np.int64)

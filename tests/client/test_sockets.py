@@ -1,30 +1,20 @@
-"""The blocking client: its replies, TLS, and which host of several it takes."""
+"""Blocking connections: TLS, and which host of several is taken."""
 
 from __future__ import annotations
 
-import re
 import socket
 import ssl
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 
 import pytest
 
-from beanstalk_twisted.client import tls_faults
+from beanstalk_twisted.client import errors, tls_faults
 from beanstalk_twisted.client.addresses import Address, Tls
-from beanstalk_twisted.wire.replies import MAX_REPLY_LINE_BYTES, MAX_WHY_BYTES, CannotHandOver
-from binlog_tools import client
-from binlog_tools.client import (
-    Connection,
-    Lost,
-    Reply,
-    tube_request,
-)
-from binlog_tools.connections import WrongToken, connect, context_of
-from binlog_tools.queue.server import Queue
-from binlog_tools.tube_names import NoTube
+from beanstalk_twisted.client.sockets import connect
+from beanstalk_twisted.client.ssl_contexts import context_of
+from beanstalk_twisted.client.sync import Client
 from tests.certificates import Certificates
 from tests.sampling import share
 from tests.script_server import Listener, Speak, die, hang, relay, say, server_context
@@ -44,10 +34,10 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 def refusal(port: int, *options: str, host: str = "127.0.0.1") -> str:
     """Ask for something, and give what is said about it."""
     address = Address.parse(f"tls://{host}:{port}?{'&'.join(options)}".removesuffix("?"))
-    with pytest.raises(Lost) as caught, connect(address, 20) as line:
-        Queue(line).tubes()
-    place = caught.value.filename
-    return f"{place}: {caught.value.strerror}".removeprefix(f"127.0.0.1:{port}: ")
+    with pytest.raises(errors.ClientError) as caught, Client(address, timeout_s=20) as queue:
+        queue.list_tubes()
+    why = caught.value.reason if isinstance(caught.value, errors.Unanswered) else caught.value
+    return f"{why}".replace(f"tls://{host}:{port}: ", "")
 
 
 def test_big_bodies_come_and_go(plain: int, certificates: Certificates) -> None:
@@ -55,16 +45,13 @@ def test_big_bodies_come_and_go(plain: int, certificates: Certificates) -> None:
     speak = relay(server_context(certificates.server), plain)
     with Listener(speak) as server:
         address = Address.parse(f"tls://127.0.0.1:{server.port}?ca={certificates.ca}")
-        with connect(address) as line:
-            queue = Queue(line)
-            queue.use(b"big")
+        with Client(address) as queue:
             for _ in range(3):
-                queue.put(body, 0, 0, 60)
-            queue.watch_only([b"big"])
-            for _ in range(3):
-                job = queue.reserve(0)
-                assert job is not None and job.body == body
-                queue.delete(job.id)
+                queue.put(body, tube="big")
+            for job in queue.jobs("big", timeout=0):
+                with job:
+                    assert job.body == body
+            assert queue.stats().total_jobs == 3
 
 
 @pytest.mark.parametrize("newest", [True, False], ids=["1.3", "1.2"])
@@ -75,8 +62,8 @@ def test_a_certificate_is_asked_for(plain: int, certificates: Certificates, newe
     with Listener(relay(context, plain)) as server:
         ca = f"ca={certificates.ca}"
         ours = Address.parse(f"tls://localhost:{server.port}?{ca}&cert={certificates.client}")
-        with connect(ours) as line:
-            assert b"default" in Queue(line).tubes()
+        with Client(ours) as queue:
+            assert "default" in queue.list_tubes()
         wants = "wants" if newest else "may want"
         assert refusal(server.port, ca) == (
             f"the server {wants} a certificate of ours; give it one with &cert=FILE behind the "
@@ -108,8 +95,8 @@ def test_a_wrong_certificate_is_told_in_one_line(plain: int, certificates: Certi
                 assert said.endswith(" UTC; it has to be renewed there")
             if file == certificates.wrong_name:
                 named = f"tls://127.0.0.1:{server.port}?{ca}&name=elsewhere.example.org"
-                with connect(Address.parse(named)) as line:
-                    assert Queue(line).tubes()
+                with Client(Address.parse(named)) as queue:
+                    assert queue.list_tubes()
                 other = refusal(server.port, ca, "name=b.example.org")
                 assert "and not for b.example.org" in other
 
@@ -123,15 +110,15 @@ def test_what_speaks_no_tls_is_told(plain: int) -> None:
         assert refusal(server.port) == tls_faults.CUT
     with Listener(hang) as server:
         address = Address.parse(f"tls://127.0.0.1:{server.port}")
-        with pytest.raises(Lost, match="no answer to TLS in time"):
+        with pytest.raises(errors.TlsFailed, match="no answer to TLS in time"):
             connect(address, 0.2)
 
 
 def test_a_certificate_may_be_trusted_itself(plain: int, certificates: Certificates) -> None:
     with Listener(relay(server_context(certificates.server), plain)) as server:
         address = Address.parse(f"tls://127.0.0.1:{server.port}?ca={certificates.server}")
-        with connect(address) as line:
-            assert Queue(line).tubes()
+        with Client(address) as queue:
+            assert queue.list_tubes()
 
 
 def test_the_system_knows_no_ca_of_the_tests(plain: int, certificates: Certificates) -> None:
@@ -168,9 +155,8 @@ def test_a_hundred_connections_one_after_the_other(plain: int, certificates: Cer
     with Listener(relay(server_context(certificates.server), plain)) as server:
         address = Address.parse(f"tls://127.0.0.1:{server.port}?ca={certificates.roots}")
         for _ in range(MANY):
-            with connect(address) as line:
-                assert not line.is_answered()
-                assert Queue(line).tubes()
+            with Client(address) as queue:
+                assert queue.list_tubes()
         assert server.connections == MANY
 
 
@@ -183,32 +169,7 @@ def test_an_end_without_a_farewell_is_an_end(certificates: Certificates) -> None
 
     with Listener(speak) as server:
         said = refusal(server.port, f"ca={certificates.ca}")
-        assert said.startswith("the server has closed the connection")
-
-
-def test_a_reply_that_comes_in_parts_is_waited_for_in_time(certificates: Certificates) -> None:
-    context = server_context(certificates.server)
-
-    def speak(line: object) -> None:
-        with context.wrap_socket(line, server_side=True) as client:  # type: ignore[arg-type]
-            client.recv(100)
-            client.sendall(b"USI")
-            client.recv(100)
-            client.sendall(b"NG a\r\n")
-            client.recv(100)
-
-    with Listener(speak) as server:
-        tls = Tls(f"{certificates.ca}")
-        with connect(Address("127.0.0.1", server.port, tls), 20) as line:
-            assert not line.is_answered()
-            line.send(b"use a\r\n")
-            while not line.is_answered():
-                pass
-            line.send(b"use a\r\n")
-            assert line.reply().words == (b"USING", b"a")
-            line.limit(0.1)
-            with pytest.raises(Lost, match=r"timed out|no answer in time"):
-                line.reply()
+        assert "the server has closed the connection" in said
 
 
 def test_a_wrong_token_is_told_and_not_shown(certificates: Certificates) -> None:
@@ -222,8 +183,8 @@ def test_a_wrong_token_is_told_and_not_shown(certificates: Certificates) -> None
 
     with Listener(speak) as server:
         address = Address.parse(f"tls://secret@127.0.0.1:{server.port}?ca={certificates.ca}")
-        with pytest.raises(WrongToken, match="the token is nobody's") as caught:
-            connect(address, 20)
+        with pytest.raises(errors.Unauthorized, match="the token is nobody's") as caught:
+            Client(address, timeout_s=20).connect()
         assert "secret" not in f"{caught.value!r}{caught.value}"
 
 
@@ -245,31 +206,34 @@ def serve(line: socket.socket) -> None:
         line.sendall(ANSWER)
 
 
-def line_to(*ports: int) -> Connection:
-    return connect(Address.parse(f"beanstalk://{','.join(f'127.0.0.1:{port}' for port in ports)}"))
+def to(*ports: int) -> Address:
+    return Address.parse(f"beanstalk://{','.join(f'127.0.0.1:{port}' for port in ports)}")
+
+
+def port_of(*ports: int) -> int:
+    """Give the port of the host that was taken."""
+    with connect(to(*ports), 10) as line:
+        port: int = line.getpeername()[1]
+    return port
 
 
 @pytest.mark.parametrize("other", [hang, die, say(b"HTTP/1.1 400 Bad Request\r\n")])
 def test_a_host_that_does_not_answer_is_left_for_another_one(other: Speak) -> None:
     with Listener(other) as first, Listener(serve) as second:
-        with line_to(first.port, second.port) as line:
-            assert line.address == f"127.0.0.1:{second.port}"
+        assert port_of(first.port, second.port) == second.port
         assert first.connections == 1
 
 
 def test_a_host_that_refuses_is_left_for_another_one() -> None:
-    with Listener(serve) as second, line_to(refusing(), refusing(), second.port) as line:
-        assert line.address == f"127.0.0.1:{second.port}"
-        line.send(b"list-tube-used\r\n")
-        assert line.reply().words == (b"USING", b"default")
+    with Listener(serve) as second:
+        assert port_of(refusing(), refusing(), second.port) == second.port
+        with Client(to(refusing(), second.port)) as queue:
+            assert queue.list_tube_used() == "default"
 
 
 def test_the_first_one_is_taken_if_it_answers() -> None:
-    with (
-        Listener(serve) as first, Listener(hang) as second,
-        line_to(first.port, second.port) as line,
-    ):  # fmt: skip
-        assert line.address == f"127.0.0.1:{first.port}"
+    with Listener(serve) as first, Listener(hang) as second:
+        assert port_of(first.port, second.port) == first.port
 
 
 def test_a_host_that_answers_too_late_is_parted_from() -> None:
@@ -282,37 +246,25 @@ def test_a_host_that_answers_too_late_is_parted_from() -> None:
         if line.recv(1) == b"":
             was_left.set()
 
-    with (
-        Listener(late) as first, Listener(serve) as second,
-        line_to(first.port, second.port) as line,
-    ):  # fmt: skip
-        assert line.address == f"127.0.0.1:{second.port}"
+    with Listener(late) as first, Listener(serve) as second:
+        assert port_of(first.port, second.port) == second.port
         may_answer.set()
         assert was_left.wait(LIMIT_S)
 
 
 def test_when_none_answers_it_is_told_why_of_each() -> None:
     away = refusing()
-    with Listener(die) as second, pytest.raises(Lost) as caught:
-        line_to(away, second.port)
-    said = str(caught.value.strerror)
+    with Listener(die) as second, pytest.raises(errors.NoHost) as caught:
+        connect(to(away, second.port), 10)
+    said = str(caught.value)
     assert said.startswith(f"no host answers: 127.0.0.1:{away}: Connection refused; ")
-    assert f"127.0.0.1:{second.port}: the server has closed the connection" in said
-    assert caught.value.filename == f"beanstalk://127.0.0.1:{away},127.0.0.1:{second.port}"
+    assert f"127.0.0.1:{second.port}: it has closed the connection before any answer" in said
 
 
 def test_a_name_that_can_be_none_does_not_hold_up_the_others() -> None:
     with Listener(serve) as second:
         text = f"beanstalk://{'a' * 64}.example,127.0.0.1:{second.port}"
-        with connect(Address.parse(text)) as line:
-            assert line.address == f"127.0.0.1:{second.port}"
-
-
-def test_a_reply_may_take_as_long_as_of_one_host() -> None:
-    with Listener(serve) as second:
-        address = Address.parse(f"beanstalk://127.0.0.1:{refusing()},127.0.0.1:{second.port}")
-        with connect(address, 17) as line:
-            assert line._socket.gettimeout() == 17
+        connect(Address.parse(text), 10).close()
 
 
 def test_the_token_is_shown_to_the_one_that_answers() -> None:
@@ -322,8 +274,8 @@ def test_the_token_is_shown_to_the_one_that_answers() -> None:
         assert line.recv(1 << 16) == b"auth secret\r\n"
         line.sendall(b"UNAUTHORIZED\r\n")
 
-    with Listener(guarded) as second, pytest.raises(WrongToken):
-        connect(Address.parse(f"beanstalk://secret@127.0.0.1:{refusing()},127.0.0.1:{second.port}"))
+    with Listener(guarded) as second, pytest.raises(errors.Unauthorized):
+        Client(to(refusing(), second.port), token="secret").connect()
 
 
 def test_over_tls_each_host_has_to_be_trusted(certificates: Certificates) -> None:
@@ -333,103 +285,7 @@ def test_over_tls_each_host_has_to_be_trusted(certificates: Certificates) -> Non
 
     with Listener(secured) as first, Listener(secured) as second:
         hosts = f"localhost:{first.port},127.0.0.1:{second.port}"
-        with connect(Address.parse(f"tls://{hosts}?ca={certificates.ca}")) as line:
-            assert line.address in hosts.split(",")
-        with pytest.raises(Lost, match=r"no host answers: .*its CA is not known.*not known"):
-            connect(Address.parse(f"tls://{hosts}?ca={certificates.other_ca}"))
-
-
-@contextmanager
-def saying(raw: bytes) -> Iterator[Connection]:
-    """A connection to something that says these bytes and parts."""
-    with (
-        Listener(lambda peer: peer.sendall(raw)) as listener,
-        Connection("127.0.0.1", listener.port, limit_s=10) as connection,
-    ):
-        yield connection
-
-
-def test_replies_come_one_by_one_with_what_belongs_to_them() -> None:
-    raw = b"INSERTED 7\r\nFOUND 7 5\r\na\r\nb\r\r\nOK 0\r\n\r\nRESERVED 1 2\r\nhi\r\nNOT_FOUND\r\n"
-    with saying(raw) as connection:
-        replies = [connection.reply() for _ in range(5)]
-    assert replies == [
-        Reply((b"INSERTED", b"7")), Reply((b"FOUND", b"7", b"5"), b"a\r\nb\r"),
-        Reply((b"OK", b"0"), b""), Reply((b"RESERVED", b"1", b"2"), b"hi"),
-        Reply((b"NOT_FOUND",)),
-    ]  # fmt: skip
-    assert [reply.name for reply in replies[:2]] == [b"INSERTED", b"FOUND"]
-    assert str(replies[0]) == "INSERTED 7"
-
-
-def test_the_jobs_of_a_batch_belong_to_its_reply() -> None:
-    raw = b"INSERTED_BATCH 2\r\nINSERTED 7\r\nINSERTED 8\r\nINSERTED_BATCH 0\r\nNOT_FOUND\r\n"
-    with saying(raw) as connection:
-        replies = [connection.reply() for _ in range(3)]
-    assert [reply.data for reply in replies] == [b"INSERTED 7\r\nINSERTED 8", b"", b""]
-    assert [reply.name for reply in replies] == [b"INSERTED_BATCH"] * 2 + [b"NOT_FOUND"]
-
-
-@pytest.mark.parametrize(
-    "raw", [b"", b"INSERTED 7", b"FOUND 7 5\r\nab", b"OK x\r\n", b"OK 99999999999\r\n",
-            b"x" * 2000 + b"\r\n", b"INSERTED_BATCH\r\n", b"INSERTED_BATCH -1\r\n",
-            b"INSERTED_BATCH 1001\r\n" + b"INSERTED 1\r\n" * 1001,
-            b"INSERTED_BATCH 2\r\nINSERTED 1\r\n"],
-)  # fmt: skip
-def test_a_server_that_breaks_off_or_is_none_is_lost(raw: bytes) -> None:
-    with saying(raw) as connection, pytest.raises(Lost):
-        connection.reply()
-
-
-@pytest.mark.parametrize(("bytes_more", "is_read"), [(0, True), (1, False)])
-def test_a_line_may_be_as_long_as_the_server_makes_it(bytes_more: int, is_read: bool) -> None:
-    longest = CannotHandOver("y" * MAX_WHY_BYTES).encode()
-    assert len(longest) == MAX_REPLY_LINE_BYTES
-    with saying(b"x" * bytes_more + longest) as connection:
-        if is_read:
-            assert connection.reply().words == (b"CANNOT_HAND_OVER", b"y" * MAX_WHY_BYTES)
-        else:
-            with pytest.raises(Lost):
-                connection.reply()
-
-
-STRANGE = [b"", b"a b", b"-abc", b"a\n", b"x\r\ndelete 1\r\nuse y", b"caf\xe9", b"x" * 201]
-
-
-@pytest.mark.parametrize("name", STRANGE)
-def test_no_request_has_a_name_that_no_client_may_use(name: bytes) -> None:
-    with pytest.raises(NoTube, match="is not the name of a tube: 1 to 200 of"):
-        tube_request(b"use", name)
-    assert tube_request(b"use", b"x" * 200) == b"use " + b"x" * 200 + b"\r\n"
-    assert tube_request(b"pause-tube", b"a-b", 9) == b"pause-tube a-b 9\r\n"
-
-
-def test_every_request_that_names_a_tube_is_made_in_one_place() -> None:
-    """No module of the tools writes such a command itself."""
-    written = re.compile(r"""b["'](use|watch|ignore|pause-tube|stats-tube) """)
-    package = Path(client.__file__).parent
-    sources = list(package.rglob("*.py"))
-    assert len(sources) > 100
-    assert [each for each in sources if written.search(each.read_text())] == []
-
-
-def test_whether_an_answer_has_come_is_known_without_waiting() -> None:
-    with (
-        socket.create_server(("127.0.0.1", 0)) as listener,
-        Connection("127.0.0.1", listener.getsockname()[1], limit_s=10) as connection,
-    ):
-        peer, _ = listener.accept()
-        assert not connection.is_answered()
-        peer.sendall(b"USING a\r\nUSING b\r\n")
-        while not connection.is_answered():
-            pass
-        assert connection.reply().words[1] == b"a"
-        while not connection.is_answered():
-            pass
-        assert connection.reply().words[1] == b"b"
-        assert not connection.is_answered()
-        peer.close()
-        while not connection.is_answered():
-            pass
-        with pytest.raises(Lost, match="has closed the connection"):
-            connection.reply()
+        with Client(f"tls://{hosts}?ca={certificates.ca}") as queue:
+            assert queue.list_tube_used() == "default"
+        with pytest.raises(errors.TlsFailed, match="its CA is not known"):
+            Client(f"tls://{hosts}?ca={certificates.other_ca}").connect()

@@ -1,4 +1,4 @@
-"""Entries: small facts about minutes of tubes, which can be added up in any order.
+"""Counters: small facts about minutes of tubes, which can be added up in any order.
 
 | kind | slot | value |
 | --- | --- | --- |
@@ -7,7 +7,7 @@
 | `oldest` | the minute in which the wait ended, or `LASTS` | when the earliest of them began, ns |
 | `wait`, `run` | a length in ns, its first three digits | how many ended in that minute |
 
-Stays that begin and end within a minute change no depth.
+Intervals that begin and end within a minute change no depth.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from binlog_tools.spark.histories.images import (
+from binlog_tools.spark.histories.intervals import DUE, NOTHING, Intervals, since_known
+from binlog_tools.spark.histories.records import (
     COPY,
     EVENTS,
     GONE,
@@ -29,7 +30,6 @@ from binlog_tools.spark.histories.images import (
     codes,
     column,
 )
-from binlog_tools.spark.histories.stays import DUE, NOTHING, Stays, since_known
 from binlog_tools.spark.histories.tables import is_coded, table, texts
 from binlog_tools.spark.histories.windows import NONE, Ints, among, changes
 
@@ -134,19 +134,19 @@ class _Keys(NamedTuple):
         return place, kind, minute + self.first
 
 
-def entries_of(stays: Stays) -> pa.Table:
+def counters_of(intervals: Intervals) -> pa.Table:
     """Return counters with `SCHEMA`, each key once; of waits that last, the earliest of a tube."""
-    events = stays.images.events
+    events = intervals.records.events
     server, servers = _coded(column(events, "server"))
     tube, tubes = _coded(column(events, "tube"))
-    place = (server * len(tubes) + tube)[stays.row]
-    found = [_sums(stays, place), _waits(stays, place).added(), *_lengths(stays, place)]
+    place = (server * len(tubes) + tube)[intervals.row]
+    found = [_sums(intervals, place), _waits(intervals, place).added(), *_lengths(intervals, place)]
     facts = _Facts(*(np.concatenate(part) for part in zip(*found, strict=True)))
     return facts.named(servers, tubes, is_coded(events))
 
 
 def merged(tables: list[pa.Table]) -> pa.Table:
-    """The entries of several parts of the jobs, added up.
+    """The counters of several parts of the jobs, added up.
 
     :param tables: with `SCHEMA`; columns of text may be dictionaries, and then are so in the sum.
     """
@@ -155,12 +155,12 @@ def merged(tables: list[pa.Table]) -> pa.Table:
     return facts.added().named(servers, tubes, pa.types.is_dictionary(given["kind"].type))
 
 
-def _facts_of(entries: pa.Table) -> tuple[_Facts, Any, Any]:
+def _facts_of(counters: pa.Table) -> tuple[_Facts, Any, Any]:
     """:return: with the names of servers and tubes."""
-    server, servers = _coded(column(entries, "server"))
-    tube, tubes = _coded(column(entries, "tube"))
-    kind = codes(entries, "kind", KINDS).astype(np.int64)
-    rest = (entries[name].to_numpy() for name in ("minute", "slot", "value"))
+    server, servers = _coded(column(counters, "server"))
+    tube, tubes = _coded(column(counters, "tube"))
+    kind = codes(counters, "kind", KINDS).astype(np.int64)
+    rest = (counters[name].to_numpy() for name in ("minute", "slot", "value"))
     return _Facts(server * len(tubes) + tube, kind, *rest), servers, tubes
 
 
@@ -175,15 +175,15 @@ def _lasts(last_ns: Mapping[str, int], servers: Any, tubes: Any) -> Ints:
     return np.repeat(np.array(found, np.int64), len(tubes))
 
 
-def _stood(stays: Stays) -> tuple[Ints, Any, Ints, Ints]:
-    """Where jobs stood: the stays' rows, the state, since when, until when."""
-    there = np.flatnonzero(stays.images.state != GONE)
-    behind = np.flatnonzero(stays.has_ready)
+def _stood(intervals: Intervals) -> tuple[Ints, Any, Ints, Ints]:
+    """Where jobs stood: the intervals' rows, the state, since when, until when."""
+    there = np.flatnonzero(intervals.records.state != GONE)
+    behind = np.flatnonzero(intervals.has_ready)
     return (
         np.concatenate([there, behind]),
-        np.concatenate([stays.images.state[there], np.full(len(behind), READY, np.int8)]),
-        np.concatenate([stays.at_ns[there], stays.ready_ns[behind]]) // MINUTE_NS,
-        _minutes(np.concatenate([stays.left_ns[there], stays.next_ns[behind]])),
+        np.concatenate([intervals.records.state[there], np.full(len(behind), READY, np.int8)]),
+        np.concatenate([intervals.at_ns[there], intervals.ready_ns[behind]]) // MINUTE_NS,
+        _minutes(np.concatenate([intervals.left_ns[there], intervals.next_ns[behind]])),
     )
 
 
@@ -191,12 +191,12 @@ def _minutes(moments_ns: Ints) -> Ints:
     return np.where(moments_ns == NONE, LASTS, moments_ns // MINUTE_NS)
 
 
-def _sums(stays: Stays, place: Ints) -> _Facts:
-    """How many events there were, and what stays add to the depths of minutes."""
-    event = stays.images.event
+def _sums(intervals: Intervals, place: Ints) -> _Facts:
+    """How many events there were, and what intervals add to the depths of minutes."""
+    event = intervals.records.event
     told = np.flatnonzero(~among(event, (COPY, TOUCH, UPDATE)))
-    minute = stays.at_ns[told] // MINUTE_NS
-    row, state, since, until = _stood(stays)
+    minute = intervals.at_ns[told] // MINUTE_NS
+    row, state, since, until = _stood(intervals)
     seen = np.flatnonzero(since < until)
     ends = seen[until[seen] != LASTS]
     keys = _Keys.of(minute, since[seen], until[ends])
@@ -222,13 +222,13 @@ def _balance(more: Ints, less: Ints) -> tuple[Ints, Ints]:
     return number[found != 0], found[found != 0]
 
 
-def _waits(stays: Stays, place: Ints) -> _Facts:
+def _waits(intervals: Intervals, place: Ints) -> _Facts:
     """The waits that somebody may see at the end of a minute."""
-    first = np.flatnonzero(stays.images.state == READY)
-    behind = np.flatnonzero(stays.has_ready)
+    first = np.flatnonzero(intervals.records.state == READY)
+    behind = np.flatnonzero(intervals.has_ready)
     where = place[np.concatenate([first, behind])]
-    since_ns = np.concatenate([stays.at_ns[first], stays.ready_ns[behind]])
-    until = _minutes(np.concatenate([stays.end_ns[first], stays.next_ns[behind]]))
+    since_ns = np.concatenate([intervals.at_ns[first], intervals.ready_ns[behind]])
+    until = _minutes(np.concatenate([intervals.end_ns[first], intervals.next_ns[behind]]))
     since = since_ns // MINUTE_NS
     old = since < until
     old[_hidden(where, since_ns, old & (until == LASTS))] = False
@@ -244,23 +244,23 @@ def _hidden(place: Ints, since_ns: Ints, lasting: Any) -> Ints:
     return repeats
 
 
-def _lengths(stays: Stays, place: Ints) -> Iterator[_Facts]:
+def _lengths(intervals: Intervals, place: Ints) -> Iterator[_Facts]:
     """How many waits and runs of each length ended in each minute."""
-    images = stays.images
+    records = intervals.records
     first = np.flatnonzero(
-        (images.state == READY) & (stays.ended_by == RESERVE) & since_known(stays)
+        (records.state == READY) & (intervals.ended_by == RESERVE) & since_known(intervals)
     )
-    behind = np.flatnonzero(stays.has_ready & (stays.next_event == RESERVE))
+    behind = np.flatnonzero(intervals.has_ready & (intervals.next_event == RESERVE))
     yield _counted(
         WAIT, place[np.concatenate([first, behind])],
-        np.concatenate([stays.at_ns[first], stays.ready_ns[behind]]),
-        np.concatenate([stays.end_ns[first], stays.next_ns[behind]]),
+        np.concatenate([intervals.at_ns[first], intervals.ready_ns[behind]]),
+        np.concatenate([intervals.end_ns[first], intervals.next_ns[behind]]),
     )  # fmt: skip
     runs = np.flatnonzero(
-        (images.state == RESERVED) & (stays.run_since_ns != NONE) & (stays.ended_by < DUE)
-        & ~among(stays.ended_by, (NOTHING, TOUCH, UPDATE))
+        (records.state == RESERVED) & (intervals.run_since_ns != NONE) & (intervals.ended_by < DUE)
+        & ~among(intervals.ended_by, (NOTHING, TOUCH, UPDATE))
     )  # fmt: skip
-    yield _counted(RUN, place[runs], stays.run_since_ns[runs], stays.end_ns[runs])
+    yield _counted(RUN, place[runs], intervals.run_since_ns[runs], intervals.end_ns[runs])
 
 
 def _counted(kind: int, place: Ints, since_ns: Ints, until_ns: Ints) -> _Facts:
@@ -295,30 +295,30 @@ def _slots(codes: Ints) -> Ints:
     return np.where(codes >= _SLOTS // 2, -1, 1) * digits * _POWERS[more]
 
 
-def clipped(entries: pa.Table, first: int) -> pa.Table:
-    """What these entries say of a minute and later ones: depths and waits begin then at the
+def clipped(counters: pa.Table, first: int) -> pa.Table:
+    """What these counters say of a minute and later ones: depths and waits begin then at the
     earliest.
     """
-    minute, slot = entries["minute"].to_numpy(), entries["slot"].to_numpy()
-    kind = codes(entries, "kind", KINDS)
+    minute, slot = counters["minute"].to_numpy(), counters["slot"].to_numpy()
+    kind = codes(counters, "kind", KINDS)
     is_depth = (kind >= _STATE) & (kind < OLDEST)
     kept = (minute >= first) | is_depth | ((kind == OLDEST) & (slot > first))
     place = SCHEMA.get_field_index("minute")
     begun = pa.array(np.maximum(minute, first))
-    return entries.set_column(place, "minute", begun).filter(pa.array(kept))
+    return counters.set_column(place, "minute", begun).filter(pa.array(kept))
 
 
-def by_day(entries: pa.Table, last_ns: Mapping[str, int]) -> pa.Table:
+def by_day(counters: pa.Table, last_ns: Mapping[str, int]) -> pa.Table:
     """With waits cut at midnight, so that each day of a server stands by itself.
 
     :param last_ns: of each server, its last moment: in its minute waits that last are cut.
     """
-    facts, servers, tubes = _facts_of(entries)
+    facts, servers, tubes = _facts_of(counters)
     is_old = facts.kind == OLDEST
     is_seen = is_old.copy()
     is_seen[_hidden(facts.place, facts.value, is_old & (facts.slot == LASTS))] = False
     old, others = (_Facts(*(part[rows] for part in facts)) for rows in (is_seen, ~is_old))
-    # No other entry has the key of a piece.
+    # No other counter has the key of a piece.
     parts = zip(others, old.cut(_lasts(last_ns, servers, tubes)), strict=True)
     made = _Facts(*map(np.concatenate, parts))
-    return made.named(servers, tubes, pa.types.is_dictionary(entries["kind"].type))
+    return made.named(servers, tubes, pa.types.is_dictionary(counters["kind"].type))

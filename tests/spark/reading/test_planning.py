@@ -6,14 +6,16 @@ import pytest
 
 from beanstalk_twisted.binlog.segments.format import REHOMED
 from binlog_tools.spark.definitions.errors import SourceError
-from binlog_tools.spark.reading.increments import (
+from binlog_tools.spark.reading.planning import (
     MARKS,
+    Share,
+    Trouble,
     increment,
     mark_names,
     marks_of,
     refuse_other_histories,
+    tasks_of,
 )
-from binlog_tools.spark.reading.planning import Share, Trouble, tasks_of
 from binlog_tools.spark.segments.wanted import EVERY, Place, Span, Stretch
 from tests.binlog.scribe import UUID, header
 

@@ -30,7 +30,7 @@ def sorted_rows(frame: Any) -> list[dict[str, Any]]:
 
 def read(spark: SparkSession, place: str) -> None:
     """Check a table of three servers, one of them null, and a column that its first file lacks."""
-    from binlog_tools.spark.frames import read_frame
+    from binlog_tools.spark.tasks import read_frame
 
     parts = rows([1, 2], "1e5"), rows([3], ODD), rows([4], None)
     add(open_stored(place, LAYOUT), *parts)
