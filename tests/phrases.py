@@ -12,7 +12,9 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 
 PAGES: Final = (
-    "README.md", "docs/README.md", "docs/concepts.md", "docs/options.md", "docs/tutorial.md",
+    "README.md", "docs/README.md", "docs/access.md", "docs/concepts.md", "docs/console.md",
+    "docs/durability.md", "docs/inspect.md", "docs/options.md", "docs/security.md", "docs/tls.md",
+    "docs/tutorial.md",
 )  # fmt: skip
 """Pages that are held to it; others join when they are rewritten."""
 
