@@ -20,7 +20,7 @@ from binlog_tools.spark.definitions.columns import (
     arrow_schema,
     commented,
 )
-from binlog_tools.spark.definitions.errors import TableError
+from binlog_tools.spark.errors import TableError
 from binlog_tools.spark.reading.options import Asked
 from binlog_tools.spark.reading.planning import (
     Share,
@@ -36,7 +36,7 @@ from binlog_tools.spark.reading.planning import (
     tasks_of,
 )
 from binlog_tools.spark.source import BinlogReader
-from binlog_tools.spark.storing.tables import File, Layout, StoredTable, holds_table, open_stored
+from binlog_tools.spark.storing import File, Layout, StoredTable, holds_table, open_stored
 from binlog_tools.spark.tasks import Rows, read_frame, rows_of
 
 NAME: Final = "events"

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from beanstalk_twisted.client.errors import ClientError
-from binlog_tools.spark.definitions.errors import SinkError, SparkTooOld
+from binlog_tools.spark.errors import SinkError, SparkTooOld
 from binlog_tools.spark.writing.job_rows import JobRows, SinkOptions
 from binlog_tools.spark.writing.putting import Batch, Tally, forget_keys, put_partition
 

@@ -6,8 +6,7 @@ import pickle
 
 import pytest
 
-from binlog_tools.spark.definitions.errors import CodedError, SourceError, damaged
-from binlog_tools.spark.errors import exit_code, explain_error
+from binlog_tools.spark.errors import CodedError, SourceError, damaged, exit_code, explain_error
 from binlog_tools.spark.session import explained
 
 STACKS = """[PYTHON_DATA_SOURCE_ERROR] Failed to generate partitions: Traceback

@@ -26,8 +26,7 @@ from beanstalk_twisted.binlog.tags import Tags
 from benchmarks.spark.history import Made
 from binlog_tools.logs.live_set import live_at
 from binlog_tools.logs.opening import open_source
-from binlog_tools.spark.definitions.errors import SinkError
-from binlog_tools.spark.errors import explain_error
+from binlog_tools.spark.errors import SinkError, explain_error
 from binlog_tools.spark.session import PATIENCE_S
 from binlog_tools.spark.sink import (
     BeanstalkSink,

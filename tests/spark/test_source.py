@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 
 from binlog_tools.spark.definitions.columns import COLUMNS, UNASKED
-from binlog_tools.spark.definitions.errors import SourceError
+from binlog_tools.spark.errors import SourceError
 from binlog_tools.spark.source import ATTEMPTS, BinlogSource, started
 from tests.binlog.scribe import NS, T0, Scribe, flipped, put, segment_files
 from tests.sampling import one_in

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from binlog_tools.spark.storing.tables import StoredTable, open_stored
+from binlog_tools.spark.storing import StoredTable, open_stored
 from tests.object_storage.s3_server import S3Server, running
 from tests.spark.storing.test_tables import LAYOUT, ODD, SCHEMA, add, rows
 

@@ -21,17 +21,20 @@ from binlog_tools.spark.histories.records import (
     COPY,
     EVENTS,
     GONE,
+    NONE,
     READY,
     RESERVE,
     RESERVED,
     STATES,
     TOUCH,
     UPDATE,
+    Ints,
+    among,
+    changes,
     codes,
     column,
 )
 from binlog_tools.spark.histories.tables import is_coded, table, texts
-from binlog_tools.spark.histories.windows import NONE, Ints, among, changes
 
 MINUTE_NS: Final = 60_000_000_000
 MINUTES_A_DAY: Final = 1440

@@ -17,14 +17,19 @@ from binlog_tools.spark.histories.records import (
     EVENTS,
     FULL,
     GONE,
+    NO_ROW,
+    NONE,
     STATES,
+    Groups,
+    Ints,
+    at,
+    changes,
     chosen,
     codes,
     column,
     numbers,
 )
 from binlog_tools.spark.histories.tables import KINDS, POISON_JOBS, moments, table
-from binlog_tools.spark.histories.windows import NO_ROW, NONE, Groups, Ints, at, changes
 
 FAILURES: Final = 3
 """The number of failures that makes a job poison."""

@@ -7,14 +7,14 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from binlog_tools.spark.reporting.readings import Readings, server_text
-from binlog_tools.spark.reporting.scales import (
+from binlog_tools.spark.reporting.page import (
     count_text,
     length_text,
     seconds_text,
     share_text,
     time_text,
 )
+from binlog_tools.spark.reporting.readings import Readings, server_text
 from binlog_tools.spark.reporting.series import (
     ALL,
     OTHERS,

@@ -13,20 +13,22 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from binlog_tools.spark.definitions.addresses import within
-from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.definitions.samples import readable
-from binlog_tools.spark.reporting.scales import MINUTE_S
+from binlog_tools.spark.errors import TableError
+from binlog_tools.spark.reporting.page import MINUTE_S
 from binlog_tools.spark.reporting.series import (
     ALWAYS,
     ENDS,
     OTHERS,
     Flow,
     Period,
+    Rows,
     Series,
     flow,
     in_steps,
+    open_table,
+    seconds_of,
 )
-from binlog_tools.spark.reporting.stored import Rows, open_table, seconds_of
 
 ENDED_BY: Final = {
     "ttr-expired": "timeouts", "release": "releases", "bury": "buries",

@@ -13,7 +13,7 @@ from beanstalk_twisted.client.addresses import Address, listed, token_of
 from beanstalk_twisted.client.sync import TIMEOUT_S
 from beanstalk_twisted.wire.tags import PutTags, write_tags
 from binlog_tools.spark.definitions.columns import Column
-from binlog_tools.spark.definitions.errors import SinkError
+from binlog_tools.spark.errors import SinkError
 from binlog_tools.tube_names import TUBE_NAMES, is_tube_name
 
 MAX_NUMBER: Final = (1 << 63) - 1

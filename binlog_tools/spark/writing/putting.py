@@ -19,7 +19,7 @@ from beanstalk_twisted.client.sync import Asked, Client, Pipeline
 from beanstalk_twisted.wire.forms import Inserted
 from beanstalk_twisted.wire.grammar import CRLF
 from beanstalk_twisted.wire.tags import MAX_BATCH_BYTES, MAX_METADATA_BYTES, BatchKey, PutTags
-from binlog_tools.spark.definitions.errors import SinkError
+from binlog_tools.spark.errors import SinkError
 from binlog_tools.spark.writing.job_rows import WINDOW_BYTES, Job, JobRows, Puts, SinkOptions
 
 FIRST_PAUSE_S: Final = 0.1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from binlog_tools.spark.definitions.packing import packed
+from binlog_tools.spark.reading.planning import packed
 
 
 @pytest.mark.parametrize(

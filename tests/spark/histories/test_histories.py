@@ -10,11 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from binlog_tools.spark.histories.attempts import attempts_of, workers_of
 from binlog_tools.spark.histories.counters import LASTS, MINUTE_NS, counters_of
 from binlog_tools.spark.histories.counters import SCHEMA as ENTRIES
 from binlog_tools.spark.histories.intervals import intervals_of
-from binlog_tools.spark.histories.lifetimes import lifetimes_of
+from binlog_tools.spark.histories.lifetimes import attempts_of, lifetimes_of, workers_of
 from binlog_tools.spark.histories.minutes import all_minutes as minutes_by_day
 from binlog_tools.spark.histories.records import Starts, merged_starts, starts_table
 from binlog_tools.spark.histories.tables import TUBE_MINUTES

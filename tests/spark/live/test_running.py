@@ -11,10 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from binlog_tools.spark.cli.main import cli
-from binlog_tools.spark.definitions.errors import CODES, TableError
-from binlog_tools.spark.live.running import LiveTables
-from binlog_tools.spark.live.steps import SCHEMAS
-from binlog_tools.spark.storing.tables import StoredTable, open_stored
+from binlog_tools.spark.errors import CODES, TableError
+from binlog_tools.spark.live import SCHEMAS, LiveTables
+from binlog_tools.spark.storing import StoredTable, open_stored
 from tests.sampling import one_in
 from tests.spark.live.test_steps import Row, add, history, server_of, table_of
 

@@ -11,19 +11,18 @@ import pyarrow as pa
 import pytest
 
 from binlog_tools.spark.definitions.columns import arrow_schema
-from binlog_tools.spark.histories.attempts import attempts_of
 from binlog_tools.spark.histories.counters import counters_of
 from binlog_tools.spark.histories.intervals import intervals_of
-from binlog_tools.spark.histories.lifetimes import lifetimes_of
+from binlog_tools.spark.histories.lifetimes import attempts_of, lifetimes_of
 from binlog_tools.spark.histories.records import (
     STARTS,
+    TAKEN,
     Starts,
     in_order,
     merged_starts,
     starts_table,
 )
-from binlog_tools.spark.live.steps import SCHEMAS, LiveServer, OpenJobs, Rows
-from binlog_tools.spark.tables.layouts import TAKEN
+from binlog_tools.spark.live import SCHEMAS, LiveServer, OpenJobs, Rows
 from tests.sampling import one_in
 from tests.spark.histories.test_histories import all_minutes
 from tests.spark.tables import queue_model
@@ -139,7 +138,7 @@ def test_the_samples_tell_something() -> None:
 def test_records_of_open_jobs_go_in_and_out_by_jobs(
     small: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("binlog_tools.spark.live.steps.SMALL_ROWS", small)
+    monkeypatch.setattr("binlog_tools.spark.live.SMALL_ROWS", small)
     events = table_of([row for row in history(30) if row["job"] is not None])
     jobs = sorted(set(events["job"].to_pylist()))
     kept = OpenJobs(events.slice(0, 0))

@@ -12,7 +12,7 @@ from beanstalk_twisted.binlog.segments.format import archive_name
 from binlog_tools.logs.new_log import NewLog, Origin
 from binlog_tools.logs.stored import StoredJob
 from binlog_tools.spark.definitions.columns import UNASKED
-from binlog_tools.spark.definitions.errors import SourceError
+from binlog_tools.spark.errors import SourceError
 from tests.binlog.forging import with_header_field
 from tests.binlog.scribe import (
     FIRST,

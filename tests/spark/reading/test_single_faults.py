@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from binlog_tools.spark.definitions.errors import SourceError
+from binlog_tools.spark.errors import SourceError
 from tests.spark.without_spark import read
 from tests.tools.single_faults import DAMAGED, cell_of, faulty, states
 

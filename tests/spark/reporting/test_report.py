@@ -22,10 +22,10 @@ from deltalake import DeltaTable, write_deltalake
 from binlog_tools.cli.commands import CANNOT_READ
 from binlog_tools.spark.report import TITLE, command
 from binlog_tools.spark.reporting.making import Request, deploys_of, make
+from binlog_tools.spark.reporting.page import MAX_PAGE_BYTES, seconds_text
 from binlog_tools.spark.reporting.readings import KIND_JOBS, ROWS, Selection, read
-from binlog_tools.spark.reporting.scales import MAX_PAGE_BYTES, seconds_text
 from binlog_tools.spark.reporting.series import ALWAYS, MAX_TUBES, OTHERS, Period
-from binlog_tools.spark.storing.tables import LOG
+from binlog_tools.spark.storing import LOG
 from binlog_tools.spark.tables.engines import InProcess
 from binlog_tools.spark.tables.increments import update
 from tests.spark.histories.test_histories import servers_of

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from binlog_tools.spark.reporting.scales import WIDTHS, width_for, width_text
+from binlog_tools.spark.reporting.page import WIDTHS, width_for, width_text
 
 DAY = 86_400
 

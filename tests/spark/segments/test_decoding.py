@@ -14,7 +14,7 @@ from beanstalk_twisted.binlog.records.others import Start, TubeDef
 from beanstalk_twisted.binlog.segments.format import SegmentHeader, decode_segment_header
 from beanstalk_twisted.binlog.tags import NO_TAGS, BadTags, Tags, split_tags
 from binlog_tools.spark.definitions.columns import BY_NAME, TAGS, arrow_schema
-from binlog_tools.spark.definitions.errors import SourceError
+from binlog_tools.spark.errors import SourceError
 from binlog_tools.spark.segments.decoding import batches
 from binlog_tools.spark.segments.framing import Run, runs
 from binlog_tools.spark.segments.wanted import Place, Stretch, Wanted

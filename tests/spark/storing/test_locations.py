@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from binlog_tools.spark.definitions.errors import TableError
-from binlog_tools.spark.storing.locations import Location
+from binlog_tools.spark.errors import TableError
+from binlog_tools.spark.storing import Location
 from tests.object_storage.s3_server import BUCKET, S3Server
 
 

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from binlog_tools.spark.definitions.errors import TableError
-from binlog_tools.spark.storing.tables import LOG, Layout, StoredTable, open_stored
+from binlog_tools.spark.errors import TableError
+from binlog_tools.spark.storing import LOG, Layout, StoredTable, open_stored
 from tests.object_storage.emulators import Emulator
 from tests.object_storage.s3_server import S3Server
 
@@ -161,7 +161,7 @@ def test_the_files_of_a_commit_are_synced_before_it_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[Path] = []
-    monkeypatch.setattr("binlog_tools.spark.storing.tables._sync", synced.append)
+    monkeypatch.setattr("binlog_tools.spark.storing._sync", synced.append)
     table = open_stored(str(tmp_path / "t"), LAYOUT)
     add(table, rows([1], ODD))
     (file,) = table.files()
@@ -173,7 +173,7 @@ WITHOUT = """
 import sys
 sys.modules["deltalake"] = None
 from binlog_tools.spark import tasks
-from binlog_tools.spark.storing.tables import open_stored
+from binlog_tools.spark.storing import open_stored
 try:
     open_stored(sys.argv[1])
 except Exception as problem:

@@ -9,7 +9,7 @@ import pytest
 
 from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.wire.tags import PutTags
-from binlog_tools.spark.definitions.errors import SinkError
+from binlog_tools.spark.errors import SinkError
 from binlog_tools.spark.writing.job_rows import (
     U32_MAX,
     WINDOW_JOBS,

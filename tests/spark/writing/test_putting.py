@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 from beanstalk_twisted.client.sync import Client
-from binlog_tools.spark.definitions.errors import SinkError
+from binlog_tools.spark.errors import SinkError
 from binlog_tools.spark.writing.job_rows import WINDOW_BYTES, Job, JobRows, Puts, SinkOptions
 from binlog_tools.spark.writing.putting import (
     FORGOTTEN_AT_ONCE,
     LAST_PAUSE_S,
-    MAX_BATCH_BYTES,
+    MOST_IN_BATCH,
     Batch,
     Tally,
     forget_keys,
@@ -343,8 +343,8 @@ def test_keys_are_forgotten_by_batch_in_the_tubes_named(server: ServerProcess) -
 
 
 def test_a_row_too_large_for_a_batch_is_put_alone_and_once(tmp_path: Path) -> None:
-    with ServerProcess(ours_at_once("-p", 0, "-z", MAX_BATCH_BYTES + 99), tmp_path) as server:
-        body = "x" * (MAX_BATCH_BYTES + 9)
+    with ServerProcess(ours_at_once("-p", 0, "-z", MOST_IN_BATCH + 99), tmp_path) as server:
+        body = "x" * (MOST_IN_BATCH + 9)
         assert attempt(server.port(), ["a", body, "b"])[0] == Tally(3, 3)
         assert attempt(server.port(), ["a", body, "b"])[0] == Tally(3, 0, 3)
 
