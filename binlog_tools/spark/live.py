@@ -34,6 +34,7 @@ from binlog_tools.spark.histories.records import (
     RESERVED,
     STARTS,
     STATES,
+    TAKEN,
     Groups,
     Ints,
     Starts,
@@ -49,7 +50,7 @@ from binlog_tools.spark.histories.tables import ATTEMPTS, LIFETIMES, TUBE_MINUTE
 from binlog_tools.spark.reading.options import Streamed
 from binlog_tools.spark.source import stream_reader
 from binlog_tools.spark.storing import open_stored
-from binlog_tools.spark.tables.increments import LAYOUTS, OPEN, TAKEN
+from binlog_tools.spark.tables.increments import LAYOUTS, OPEN
 
 if TYPE_CHECKING:
     from binlog_tools.spark.following.streaming import BinlogStreamReader

@@ -353,7 +353,7 @@ def _marks(now: Readings) -> Table:
     return Table(
         "marks", "Restarts and deploys",
         "As the figures mark them. A start is named by how the server had ended before: in order "
-        "(stop) or not (kill). It has the time of its first run if the tables do not have it.",
+        "(stop) or not (kill).",
         ["time (UTC)", "what", "text"],
         [[time_text(mark.at), mark.kind, mark.text] for mark in now.marks],
     )  # fmt: skip

@@ -27,6 +27,28 @@ from tests.spark.expected import Row, rows_of
 from tests.spark.histories import NAMES, any_log, segment_of
 from tests.spark.without_spark import read, reader_of, tasks_of
 from tests.tools.folders import archived, written
+from tests.tools.single_faults import DAMAGED, cell_of, faulty, states
+
+
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize("state", states())
+def test_damage_is_told_where_a_server_refuses_and_nowhere_else(state: str, tmp_path: Path) -> None:
+    segment = states()[state]
+    differ = []
+    for number, (where, what, files) in enumerate(faulty(segment)):
+        if files is None:
+            continue
+        path = tmp_path / str(number)
+        said = cell_of(files, segment.jobs, path).said
+        try:
+            read(path, records="all")
+            is_damaged = False
+        except SourceError:
+            is_damaged = True
+        if is_damaged != (said == DAMAGED):
+            differ.append((where, what, said))
+    assert differ == []
+
 
 Files = dict[str, bytes]
 

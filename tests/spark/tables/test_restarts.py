@@ -20,7 +20,7 @@ from binlog_tools.spark.storing import open_stored
 from binlog_tools.spark.tables.increments import LAYOUTS
 from tests.binlog.independent_reader import read_log
 from tests.server_process import Connection, ServerProcess, ours_at_once
-from tests.spark.live.test_steps import add, server_of
+from tests.spark.test_live import add, server_of
 from tests.test_docs import ROOT, section
 
 if TYPE_CHECKING:

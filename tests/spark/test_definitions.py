@@ -1,4 +1,4 @@
-"""A body is shown so that it can be read, and obeyed by nothing."""
+"""Paths and URLs as text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from binlog_tools.spark.definitions.addresses import name_of, normal, split, within
 from binlog_tools.spark.definitions.samples import HEX_BYTES, SAMPLE_BYTES, readable
+from binlog_tools.spark.reading.planning import packed
 
 
 @pytest.mark.parametrize(
@@ -41,3 +43,50 @@ def test_a_character_that_is_cut_in_two_is_left_out() -> None:
 @given(st.binary(max_size=600))
 def test_any_body_is_printable(body: bytes) -> None:
     assert readable(body).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "tasks"),
+    [
+        ([], []), ([10, 10, 10], [(10, 10, 10)]), ([10, 10, 11], [(10, 10), (11,)]),
+        ([31], [(31,)]), ([31, 1], [(31,), (1,)]), ([0, 31], [(0,), (31,)]),
+    ],
+)  # fmt: skip
+def test_neighbours_are_put_together_up_to_a_size(
+    sizes: list[int], tasks: list[tuple[int, ...]]
+) -> None:
+    assert packed(sizes, int, 30) == tasks
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("/var/lib/bs", "/var/lib/bs"),
+        ("file:///var/lib/bs", "/var/lib/bs"),
+        ("file:/var/lib/bs", "/var/lib/bs"),
+        ("file://localhost/var/lib/bs", "/var/lib/bs"),
+        ("file:bs", "bs"),
+        ("s3a://b/x/", "s3://b/x"),
+        ("S3://b/X?region=eu", "s3://b/X?region=eu"),
+        ("s3://b/x/?region=eu", "s3://b/x?region=eu"),
+        ("hdfs://h:8020/x", "hdfs://h:8020/x"),
+    ],
+)
+def test_an_address_has_one_form(address: str, expected: str) -> None:
+    assert normal(address) == expected
+
+
+@pytest.mark.parametrize(
+    ("folder", "address"),
+    [
+        ("/var/lib/bs", "/var/lib/bs/name"),
+        ("a?b", "a?b/name"),
+        ("s3://b/x", "s3://b/x/name"),
+        ("s3://b", "s3://b/name"),
+        ("s3://b/x?region=eu&scheme=http", "s3://b/x/name?region=eu&scheme=http"),
+    ],
+)
+def test_names_are_put_to_folders_and_taken_off_again(folder: str, address: str) -> None:
+    assert within(folder, "name") == address
+    assert split(address) == (folder, "name")
+    assert name_of(address) == "name"
