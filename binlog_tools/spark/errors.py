@@ -82,11 +82,7 @@ class SparkTooOld(CodedError):
         return cls("SPARK_TOO_OLD", f"{what} needs Spark {since} or newer; {instead}")
 
 
-READ_THE_REST: Final = "read what is left with .option('damage', 'skip'), or --damage skip"
-
-
-def damaged(path: str, offset: int, what: str, advice: str = READ_THE_REST) -> SourceError:
-    """:param advice: what else can be done than to look at the damage."""
+def damaged(path: str, offset: int, what: str) -> SourceError:
     checked = path
     if is_url(path):
         # Of object storage a folder is checked.
@@ -94,7 +90,9 @@ def damaged(path: str, offset: int, what: str, advice: str = READ_THE_REST) -> S
         checked = where.rpartition("/")[0] + mark + options
     check = f"run: binlog-inspect check {shlex.quote(checked)}"
     return SourceError(
-        "BINLOG_DAMAGED", f"{path}: frame at byte {offset}: {what}; {check}; or {advice}"
+        "BINLOG_DAMAGED",
+        f"{path}: frame at byte {offset}: {what}; {check}; or read what is left "
+        "with .option('damage', 'skip'), or --damage skip",
     )
 
 

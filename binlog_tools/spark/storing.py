@@ -340,9 +340,9 @@ class StoredTable:
             .to_pylist()
         ]  # fmt: skip
 
-    def dataset(self, files: Iterable[File] | None = None) -> ds.Dataset:
-        """This version, or some of its files, to be read without Spark."""
-        return dataset_of(self.location, self.schema(), list(files or self.files()))
+    def dataset(self) -> ds.Dataset:
+        """This version, to be read without Spark."""
+        return dataset_of(self.location, self.schema(), self.files())
 
     def read(self, where: ds.Expression | None = None, names: Sequence[str] = ()) -> pa.Table:
         """The rows of this version, if there is one; see `Layout`."""

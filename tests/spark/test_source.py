@@ -243,20 +243,6 @@ def test_a_damaged_frame_outside_the_bounds_is_no_failure(tmp_path: Path) -> Non
     assert read(path, lsnTo=before) == read(path, lsnTo=before, damage="skip") == rows[:at]
 
 
-# Damage.
-
-
-def test_damage_can_be_counted_in_the_result(tmp_path: Path) -> None:
-    names = sorted(FILES)
-    raw = FILES[names[1]]
-    path = archived(tmp_path, {**FILES, names[1]: flipped(raw, raw.index(b"\xb5TQF", 4200) + 9)})
-    with pytest.raises(SourceError, match=r"\[BINLOG_DAMAGED\].*damage.*skip"):
-        read(path)
-    rows = read(path, damage="skip")
-    (damage,) = [row for row in rows if row["event"] == "damage"]
-    assert damage["segment"] == 2 and damage["bytes"] > 0
-
-
 # A busy machine.
 
 

@@ -18,7 +18,7 @@ import pytest
 from deltalake import DeltaTable
 
 from binlog_tools.spark.errors import TableError
-from binlog_tools.spark.storing import LOG, Layout, Location, StoredTable, open_stored
+from binlog_tools.spark.storing import LOG, Layout, Location, StoredTable, dataset_of, open_stored
 from tests.object_storage.conftest import gs as gs
 from tests.object_storage.conftest import s3 as s3
 from tests.object_storage.emulators import Emulator
@@ -145,7 +145,11 @@ def test_a_file_says_its_partition_and_its_records(tmp_path: Path) -> None:
     mine = by_server["1e5"]
     assert (mine.rows, mine.lsns, mine.partition["date"]) == (3, (3, 9), DAY)
     assert by_server[None].lsns == (4, 4)
-    assert table.dataset([mine]).to_table()["lsn"].to_pylist() == [5, 3, 9]
+    assert dataset_of(table.location, table.schema(), [mine]).to_table()["lsn"].to_pylist() == [
+        5,
+        3,
+        9,
+    ]
 
 
 # Two at once.

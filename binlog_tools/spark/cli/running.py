@@ -22,7 +22,6 @@ from binlog_tools.console.wording import told
 from binlog_tools.logs.quantities import format_size, parse_time
 from binlog_tools.spark.definitions.addresses import normal, within
 from binlog_tools.spark.errors import TableError
-from binlog_tools.spark.events import holds_events
 from binlog_tools.spark.reading.finding import Findings, find, named, refuse_nothing
 from binlog_tools.spark.reading.planning import Segment
 from binlog_tools.spark.segments.wanted import DAMAGE_CHOICES
@@ -178,7 +177,7 @@ Command = Callable[..., Any]
 
 def are_events(inputs: tuple[str, ...], source: str) -> bool:
     """Return True if the inputs are events tables."""
-    return source == "events" or (source == "auto" and any(map(holds_events, inputs)))
+    return source == "events" or (source == "auto" and any(map(holds_table, inputs)))
 
 
 def look(inputs: tuple[str, ...], source: str) -> None:

@@ -14,21 +14,19 @@ MOST_BINARY: Final = 0.1
 """A body of which more of the characters are controls, or no UTF-8, is no text."""
 
 
-def readable(body: bytes, size: int | None = None) -> str:
+def readable(body: bytes) -> str:
     """The beginning of a body: text in one line with its controls escaped (``\\n``, ``\\x1b``,
     ``\\u202e``), anything else in hexadecimal; and how much was cut off.
-
-    :param size: bytes of the whole body, if this is its beginning of `SAMPLE_BYTES` or more.
     """
-    size = len(body) if size is None else size
     begun = body[:SAMPLE_BYTES]
-    text = begun.decode("utf-8", "replace" if len(begun) < size else "backslashreplace")
-    # The last character may have been cut in two.
-    text = text.rstrip("\ufffd") if len(begun) < size else text
-    if _is_binary(begun, size > len(begun)):
+    is_cut = len(begun) < len(body)
+    if _is_binary(begun, is_cut):
         shown = body[:HEX_BYTES]
-        return f"hex {shown.hex(' ')}{_rest(size - len(shown))}"
-    return escape(text) + _rest(size - len(begun))
+        return f"hex {shown.hex(' ')}{_rest(len(body) - len(shown))}"
+    text = begun.decode("utf-8", "replace" if is_cut else "backslashreplace")
+    # The last character may have been cut in two.
+    text = text.rstrip("\ufffd") if is_cut else text
+    return escape(text) + _rest(len(body) - len(begun))
 
 
 def _is_binary(begun: bytes, is_cut: bool) -> bool:

@@ -332,11 +332,11 @@ def _cut(segment: Segment, task_bytes: int, lsns: Span, logged_ns: Span) -> Iter
 
 def tasks_of(items: Iterable[Share | Trouble], task_bytes: int = TASK_BYTES) -> list[Task]:
     """Pack neighbours together, up to a size."""
-    return packed(items, _size_of, task_bytes)
-
-
-def _size_of(item: Share | Trouble) -> int:
-    return item.stretch.end - item.stretch.start if isinstance(item, Share) else 0
+    return packed(
+        items,
+        lambda item: item.stretch.end - item.stretch.start if isinstance(item, Share) else 0,
+        task_bytes,
+    )
 
 
 def may_match(segment: Segment, conditions: Iterable[Condition], records: Records) -> bool:

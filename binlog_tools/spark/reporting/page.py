@@ -41,9 +41,9 @@ def share_text(part: float, whole: float) -> str | None:
     return f"{100 * part / whole:.1f} %" if whole else None
 
 
-def count_text(count: float, one: str, many: str = "") -> str:
+def count_text(count: float, one: str) -> str:
     """``1 job``, ``1,200 jobs``."""
-    return f"{count:,.0f} {one if count == 1 else many or one + 's'}"
+    return f"{count:,.0f} {one if count == 1 else one + 's'}"
 
 
 def time_text(at: float) -> str:

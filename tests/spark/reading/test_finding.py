@@ -336,13 +336,6 @@ def test_a_broken_header_is_damage(tmp_path: Path, files: Files) -> None:
     assert any(row["event"] == "damage" and names[1] in row["problem"] for row in rows)
 
 
-def test_a_newer_version_is_refused(tmp_path: Path) -> None:
-    raw = with_header_field(segment_of([NAMES]), 8, "<H", 2)
-    path = written(tmp_path / "log", {"00000000000000000001.tql": raw})
-    with pytest.raises(SourceError, match=r"\[BINLOG_UNKNOWN_FORMAT\].*version is 2"):
-        read(path, damage="skip")
-
-
 def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"\[BINLOG_NOT_FOUND\] .*/none: there is no such"):
         read(tmp_path / "none")

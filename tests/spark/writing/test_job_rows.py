@@ -18,7 +18,6 @@ from binlog_tools.spark.writing.job_rows import (
     Puts,
     SinkOptions,
 )
-from binlog_tools.tube_names import is_tube_name
 
 OPTIONS = SinkOptions((Address("a", 1),), tube=b"mail", priority=5, delay_s=6, ttr_s=7, unique_s=8)
 KINDS = {pa.string(): "string", pa.binary(): "binary", pa.int32(): "int", pa.int64(): "bigint"}
@@ -188,13 +187,3 @@ def test_a_wrong_option_is_refused_in_one_line(wrong: dict[str, str], said: str)
 def test_a_priority_and_a_window_may_be_as_large_as_their_limits() -> None:
     options = SinkOptions.of({"address": "a", "priority": str(U32_MAX), "window": str(WINDOW_JOBS)})
     assert (options.priority, options.window_jobs) == (U32_MAX, WINDOW_JOBS)
-
-
-@pytest.mark.parametrize("name", [b"a", b"a" * 200, b"mail-x+/;.$_()9"])
-def test_these_are_names_of_tubes(name: bytes) -> None:
-    assert is_tube_name(name)
-
-
-@pytest.mark.parametrize("name", [b"", b"-a", b"a" * 201, b"a b", b"a\r\ndelete 1", b"\xc3\xa9"])
-def test_these_are_not(name: bytes) -> None:
-    assert not is_tube_name(name)
