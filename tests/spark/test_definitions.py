@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from binlog_tools.spark.definitions.addresses import name_of, normal, split, within
-from binlog_tools.spark.definitions.samples import HEX_BYTES, SAMPLE_BYTES, readable
+from binlog_tools.spark.histories.failing import HEX_BYTES, SAMPLE_BYTES, readable
 from binlog_tools.spark.reading.planning import packed
 
 

@@ -27,7 +27,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "histories": BELOW,
     "storing": BELOW,
     "tables": BELOW | {"histories", "storing", "tasks"},
-    "reporting": BELOW | {"storing"},
+    "reporting": BELOW | {"histories", "storing"},
     # What users import or run.
     "source": BELOW | {"files", "segments", "reading", "following"},
     "sink": BELOW | {"writing"},

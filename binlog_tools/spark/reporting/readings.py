@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from binlog_tools.spark.definitions.addresses import within
-from binlog_tools.spark.definitions.samples import readable
 from binlog_tools.spark.errors import TableError
+from binlog_tools.spark.histories.failing import readable
 from binlog_tools.spark.reporting.page import MINUTE_S
 from binlog_tools.spark.reporting.series import (
     ALWAYS,

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from binlog_tools.spark.errors import TableError
+from binlog_tools.spark.histories.counters import lengths_of, slots_of
 from binlog_tools.spark.reporting.page import MINUTE_S, TUBE_CELLS, WHOLE_STEPS, width_for
 from binlog_tools.spark.storing import LOG, Location, StoredTable, holds_table, open_stored
 
@@ -82,22 +83,6 @@ SLOTS: Final = 18_000
 
 MOST_LOOSE: Final = 4_000_000
 """Entries that are not added up yet: 64 MB of memory."""
-
-
-def slots_of(lengths_ns: np.ndarray) -> np.ndarray:
-    """The place of each length among all that are told apart; a longer one has a higher place.
-
-    :param lengths_ns: whole numbers, 0 or more.
-    """
-    lengths = np.asarray(lengths_ns, np.int64)
-    powers = 10 ** np.arange(3, 19, dtype=np.int64)
-    digits = np.searchsorted(powers, lengths, side="right")
-    return digits * 1000 + lengths // 10**digits
-
-
-def lengths_of(slots: np.ndarray) -> np.ndarray:
-    """Lengths in nanoseconds, from their places."""
-    return np.asarray(slots % 1000 * 10 ** (slots // 1000), np.int64)
 
 
 class Lengths:

@@ -18,7 +18,6 @@ import pyarrow.dataset as ds
 from beanstalk_twisted.binlog.bodies import MAX_JSON_BYTES, fingerprint
 from binlog_tools.spark.definitions.addresses import within as place_of
 from binlog_tools.spark.definitions.columns import BY_NAME, arrow_schema, arrow_type
-from binlog_tools.spark.definitions.samples import readable
 from binlog_tools.spark.errors import TableError
 from binlog_tools.spark.histories import counters
 from binlog_tools.spark.histories.failing import (
@@ -26,6 +25,7 @@ from binlog_tools.spark.histories.failing import (
     MARKS,
     marked,
     poison_of,
+    readable,
     unmarked,
 )
 from binlog_tools.spark.histories.lifetimes import OF_WORKERS, workers_of

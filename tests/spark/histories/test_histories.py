@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from binlog_tools.spark.definitions.samples import readable
 from binlog_tools.spark.histories.counters import LASTS, MINUTE_NS, counters_of
 from binlog_tools.spark.histories.counters import SCHEMA as ENTRIES
 from binlog_tools.spark.histories.failing import (
@@ -20,6 +19,7 @@ from binlog_tools.spark.histories.failing import (
     failing_of,
     marked,
     poison_of,
+    readable,
     unmarked,
 )
 from binlog_tools.spark.histories.intervals import intervals_of

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import WriterProperties, write_deltalake
 
-from binlog_tools.spark.definitions.samples import readable
+from binlog_tools.spark.histories.failing import readable
 
 START_S = 1_763_942_400  # A Monday.
 SERVER = "a" * 32

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from binlog_tools.spark.histories.counters import lengths_of, slots_of
 from binlog_tools.spark.reporting import series as module
 from binlog_tools.spark.reporting.page import WIDTHS, width_for, width_text
 from binlog_tools.spark.reporting.readings import Selection, read
 from binlog_tools.spark.reporting.sections import content_of
-from binlog_tools.spark.reporting.series import SLOTS, Flow, Lengths, Period, lengths_of, slots_of
+from binlog_tools.spark.reporting.series import SLOTS, Flow, Lengths, Period
 from tests.spark.reporting.some_tables import (
     START_S,
     attempt,
