@@ -211,7 +211,8 @@ class Sender:
                 refused.append(at)
                 why = f"has answered {problem.word.decode()}"
             except errors.Buried:
-                self.counts.update(put=1, buried=1)
+                self.counts["put"] += 1
+                self.counts["buried"] += 1
             except errors.ClientError as problem:
                 if _is_misunderstood(problem):
                     raise self._misunderstood(problem, window.rows[at:]) from None
@@ -227,10 +228,11 @@ class Sender:
 
     def _count(self, window: Window, made: Inserted | tuple[Inserted, ...]) -> None:
         jobs = made if isinstance(made, tuple) else (made,)
-        before = sum(not job.is_new for job in jobs)
+        before = len(jobs) - [job.state for job in jobs].count(None)
         if before and window.key:
             self._verify(window, jobs)
-        self.counts.update(put=len(jobs) - before, before=before)
+        self.counts["put"] += len(jobs) - before
+        self.counts["before"] += before
 
     def _verify(self, window: Window, jobs: Sequence[Inserted]) -> None:
         """Compare the rows with those that an earlier attempt has put, as far as the jobs are
