@@ -1,5 +1,6 @@
 """The client for plain Python: each method waits for the server's answer, and gives it."""
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -7,6 +8,7 @@ from random import random
 from select import POLLIN, POLLOUT, poll
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.addresses import Address
@@ -18,7 +20,7 @@ from beanstalk_twisted.client.commands.calls import (
     tube_bytes,
 )
 from beanstalk_twisted.client.commands.methods import Commands
-from beanstalk_twisted.client.commands.specs import CommandSpec
+from beanstalk_twisted.client.commands.specs import CommandSpec, Job
 from beanstalk_twisted.client.commands.tags import check_seconds
 from beanstalk_twisted.client.core.continuity import Continuity
 from beanstalk_twisted.client.core.dialogue import Dialogue, Pending, reservation_lost
@@ -137,6 +139,13 @@ class _Link:
         with suppress(OSError):
             self._socket.close()
 
+    def wake(self) -> None:
+        """Have a thread that waits here find the connection closed."""
+        import socket
+
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
     def is_over(self) -> bool:
         """Whether the server has closed it, or said what nobody has asked for."""
         try:
@@ -220,13 +229,25 @@ class _Link:
         return ready[0][1]
 
 
+_CLIENTS: "WeakSet[Client]" = WeakSet()
+
+
+def _after_fork() -> None:
+    for client in list(_CLIENTS):
+        client._leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 class Client(Commands, Blocking):
     """A client that connects when it is first used, or entered as a context manager, and again when
     its connection was lost: tubes and modes are restored, and what may be sent again is.  What may
     not fails with `Unanswered`, or `NotCarriedOut`.
 
     Threads may share one: their commands are sent one after the other, so a `reserve` that waits
-    makes others wait.  Give each thread that reserves a client of its own.
+    makes others wait.  Give each thread that reserves a client of its own.  A process that was
+    forked makes a connection of its own.
     """
 
     def __init__(
@@ -247,7 +268,7 @@ class Client(Commands, Blocking):
         """
         check_seconds("timeout_s", timeout_s, is_zero_allowed=False)
         check_seconds("retry_s", retry_s)
-        self.address = Address.parse(address) if isinstance(address, str) else address
+        self.address = Address.of(address)
         self.timeout_s = timeout_s
         self.retry_s = retry_s
         self._reconnects = reconnects
@@ -257,6 +278,8 @@ class Client(Commands, Blocking):
         self._link: _Link | None = None
         self._lock = RLock()
         self._holder = Holder(self)
+        self._ended_of: BaseException | None = None
+        _CLIENTS.add(self)
 
     def __enter__(self) -> "Client":
         self.connect()
@@ -279,11 +302,27 @@ class Client(Commands, Blocking):
 
     def close(self) -> None:
         """Hang up; jobs that are reserved are ready again.  Later commands fail."""
-        with self._lock:
-            self._continuity.is_stopped = True
+        self._continuity.is_stopped = True
+        if not self._lock.acquire(blocking=False):
+            # Another thread waits for an answer.
+            if (link := self._link) is not None:
+                link.wake()
+            self._lock.acquire()
+        try:
             self._holder.stop()
             if self._link is not None:
                 self._end(errors.Closed("the client was closed"), is_over=True)
+        finally:
+            self._lock.release()
+
+    def _leave_to_parent(self) -> None:
+        """In a process that was forked: its own connection is made when one is needed."""
+        self._lock, self._holder = RLock(), Holder(self)
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+            self._continuity.tubes = link.dialogue.exchange.tubes
+        self._continuity.fail_waiting(lambda each: None)
 
     def send(
         self, spec: CommandSpec, args: Args = (), body: bytes | None = None,
@@ -341,6 +380,21 @@ class Client(Commands, Blocking):
             if self._link is not None:
                 self._carry(self._link, waits=False)
 
+    def _holds(self, job: Job) -> bool:
+        """Return False if the application has settled a job of this connection."""
+        link = self._link
+        return link is None or link is not job.reserved_on or link.dialogue.holds(job.id)
+
+    def _next_job(self, seconds: int, holding_s: int) -> Job:
+        """Reserve a job.
+
+        :param holding_s: how long to wait at most while jobs are reserved.
+        """
+        with self._lock:
+            link = self._link
+            is_holding = link is not None and link.dialogue.exchange.reserved
+            return self.reserve_with_timeout(min(seconds, holding_s) if is_holding else seconds)
+
     def _watched(self) -> Iterator[bytes]:
         link = self._link
         tubes = self._continuity.tubes if link is None else link.dialogue.exchange.tubes
@@ -366,7 +420,8 @@ class Client(Commands, Blocking):
     ) -> Iterator[HeldJob]:
         """Give job after job of these tubes, or of those watched.  ``with job:`` does with it what
         has to be done: it is deleted at the end of the block.  If that raises an exception, it is
-        released; and it is touched as long as the block runs.
+        released; and it is touched as long as the block runs.  A job that the block itself has
+        deleted, released, buried, moved or returned is left as it is.
 
         :param timeout: ends when nothing has come for so many seconds; None waits for ever.
         :param delay: of a job that is released, seconds.
@@ -399,20 +454,24 @@ class Client(Commands, Blocking):
     def _wait(self, request: Asked) -> None:
         with self._lock:
             ends_s, lost = time.monotonic() + self.retry_s, 0
-            while not request.is_done:
-                if self._link is not None:
-                    self._carry(self._link)
-                    continue
-                # One command may lose two connections, more only as long as is allowed.
-                self._connect_for_waiting(may_try=lost < 2 or time.monotonic() < ends_s)
-                lost += 1
+            try:
+                while not request.is_done:
+                    if self._link is not None:
+                        self._carry(self._link)
+                        continue
+                    # One command may lose two connections, more only as long as is allowed.
+                    self._connect_for_waiting(may_try=lost < 2 or time.monotonic() < ends_s)
+                    lost += 1
+            except BaseException:
+                # Nobody waits for it any more, so the next connection is not sent it.
+                request.cancel()
+                raise
 
     def _connect_for_waiting(self, *, may_try: bool = True) -> None:
         """Connect, and send what waits for that, or fail it."""
         try:
             if not may_try:
-                again = errors.ServerClosed("the server has closed the connection, and again")
-                raise errors.NoHost({str(self.address): again})
+                raise errors.NoHost({str(self.address): self._ended_of or errors.Closed("cut")})
             self._connect()
         except errors.ClientError as problem:
             why = problem
@@ -452,6 +511,7 @@ class Client(Commands, Blocking):
 
     def _end(self, reason: BaseException, *, is_over: bool = False) -> None:
         link, self._link = self._link, None
+        self._ended_of = reason
         if link is not None:
             link.close()
             ended = link.dialogue.end(reason)

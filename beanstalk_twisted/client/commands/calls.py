@@ -153,7 +153,11 @@ def asking(operation: str, gives: type[T]) -> Method[[], T]:
 
 
 def job_number(job: AnyJob) -> int:
-    return job.id if isinstance(job, Job) else job
+    if isinstance(job, Job):
+        return job.id
+    if not isinstance(job, int):
+        raise TypeError(f"a job is a Job or its number, not {job!r}")
+    return job
 
 
 def tube_bytes(name: Name) -> bytes:
@@ -162,4 +166,6 @@ def tube_bytes(name: Name) -> bytes:
             return name.encode("ascii")
         except UnicodeEncodeError:
             raise ValueError(f"not the name of a tube: {name!r}; only ASCII is allowed") from None
+    if not isinstance(name, bytes):
+        raise TypeError(f"the name of a tube is str or bytes, not {type(name).__name__}")
     return name
