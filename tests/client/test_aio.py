@@ -100,8 +100,9 @@ async def test_a_job_is_settled_at_the_end_of_its_block(
                     raise ValueError
     states = [job.state async for job in client.each_job("mail")]
     assert states == ["ready", "buried"]
-    task = asyncio.ensure_future(hold(client))
-    await asyncio.to_thread(server.wait_until, lambda: server.jobs("mail", "reserved"))
+    is_held = asyncio.Event()
+    task = asyncio.ensure_future(hold(client, is_held))
+    await is_held.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -109,9 +110,10 @@ async def test_a_job_is_settled_at_the_end_of_its_block(
     assert (stats.state, stats.reserves) == ("ready", 0)
 
 
-async def hold(client: aio.Client) -> None:
+async def hold(client: aio.Client, is_held: asyncio.Event) -> None:
     async for job in client.jobs("mail"):
         async with job:
+            is_held.set()
             await asyncio.sleep(1000)
 
 
