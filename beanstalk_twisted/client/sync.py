@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from random import random
 from select import POLLIN, POLLOUT, poll
+from socket import MSG_DONTWAIT, SHUT_RDWR, SO_RCVTIMEO, SOL_SOCKET
+from struct import pack
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
@@ -45,7 +47,9 @@ IDLE_S: Final = 0.5
 the server has closed meanwhile is replaced, and nothing is in doubt.
 """
 
-READ_BYTES: Final = 1 << 18
+READ_BYTES: Final = 1 << 16
+"""Taken at once; room for more than about 100,000 is mapped and unmapped for each call."""
+
 FLUSH_BYTES: Final = 1 << 16
 """Of commands of a pipeline: so much is sent at once."""
 
@@ -59,17 +63,11 @@ class Asked(Pending):
     :ivar is_done: the result or the error is there.
     """
 
-    __slots__ = ("_client", "_error", "_result", "is_done", "is_told")
-    is_done: bool
-
-    def __init__(
-        self, client: "Client", spec: CommandSpec, args: Args, body: bytes | None
-    ) -> None:  # fmt: skip
-        super().__init__(spec, args, body)
-        self.is_done = self.is_told = False
-        self._client = client
-        self._result: Any = None
-        self._error: Exception | None = None
+    is_done = False
+    is_told = False
+    _result: Any = None
+    _error: Exception | None = None
+    client: "Client"
 
     def succeed(self, result: Any) -> None:
         self._result = result
@@ -83,7 +81,7 @@ class Asked(Pending):
     def error(self) -> Exception | None:
         """Wait for the answer, and give what is wrong with it; None if nothing is."""
         if not self.is_done:
-            self._client._wait(self)
+            self.client._wait(self)
         self.is_told = True
         return self._error
 
@@ -94,7 +92,7 @@ class Asked(Pending):
         :raise ClientError: it is an error, or none came.
         """
         if not self.is_done:
-            self._client._wait(self)
+            self.client._wait(self)
         if self._error is not None:
             self.is_told = True
             raise self._error
@@ -104,16 +102,23 @@ class Asked(Pending):
 class _Link:
     """One connection: the transport of its dialogue."""
 
-    def __init__(self, connected: "socket.socket", server: str) -> None:
+    def __init__(self, connected: "socket.socket", server: str, timeout_s: float) -> None:
         self.dialogue = Dialogue(self, server)
         self.dialogue.is_open = True
         self.used_s = time.monotonic()
         self._socket = connected
-        self._socket.setblocking(False)
-        self._unsent: list[bytes] = []
+        self._timeout_s = timeout_s
+        self.unsent: list[bytes] = []
+        self._problem: OSError | None = None
         self._unsent_bytes = 0
         self._again: tuple[type[OSError], ...] = (BlockingIOError, InterruptedError)
         self._is_tls = hasattr(connected, "pending")
+        self._at_once = 0 if self._is_tls else MSG_DONTWAIT
+        self._socket.setblocking(not self._is_tls)
+        if not self._is_tls:
+            # So a lone command takes two system calls, one to send and one to receive.
+            limit_s = pack("ll", int(timeout_s), max(1, int(timeout_s % 1 * 1e6)))
+            self._socket.setsockopt(SOL_SOCKET, SO_RCVTIMEO, limit_s)
         if self._is_tls:
             from ssl import SSLWantReadError, SSLWantWriteError
 
@@ -124,7 +129,14 @@ class _Link:
     # What the dialogue calls.
 
     def write(self, data: bytes, is_alone: bool) -> None:
-        self._unsent.append(data)
+        if is_alone and not self.unsent:
+            try:
+                if (sent := self._socket.send(data, self._at_once)) == len(data):
+                    return
+                data = data[sent:]
+            except OSError as problem:
+                self._problem = None if isinstance(problem, self._again) else problem
+        self.unsent.append(data)
         self._unsent_bytes += len(data)
         self.dialogue.is_full = self._unsent_bytes >= FLUSH_BYTES
 
@@ -141,17 +153,13 @@ class _Link:
 
     def wake(self) -> None:
         """Have a thread that waits here find the connection closed."""
-        import socket
-
         with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+            self._socket.shutdown(SHUT_RDWR)
 
     def is_over(self) -> bool:
         """Whether the server has closed it, or said what nobody has asked for."""
         try:
-            if self._is_tls:
-                return self._socket.recv(1) is not None
-            return bool(self._poll.poll(0))
+            return self._socket.recv(1, self._at_once) is not None
         except self._again:
             return False
         except OSError:
@@ -159,9 +167,11 @@ class _Link:
 
     def flush(self, patience_s: float) -> None:
         """Send what is to be sent.  What comes meanwhile is read: the server may wait for that."""
-        while self._unsent:
-            data = self._unsent[0] if len(self._unsent) == 1 else b"".join(self._unsent)
-            self._unsent.clear()
+        if self._problem is not None:
+            raise self._problem
+        while self.unsent:
+            data = self.unsent[0] if len(self.unsent) == 1 else b"".join(self.unsent)
+            self.unsent.clear()
             self._unsent_bytes = 0
             sent = self._send(data)
             view = memoryview(data)[sent:]
@@ -175,26 +185,27 @@ class _Link:
 
     def _send(self, data: bytes | memoryview) -> int:
         try:
-            return self._socket.send(data)
+            return self._socket.send(data, self._at_once)
         except self._again:
             return 0
 
-    def hear(self, patience_s: float | None) -> None:
-        """Wait until something comes, and take it.
+    def hear(self, *, waits: bool = True) -> None:
+        """Take what comes next; without waiting, what is there.
 
-        :param patience_s: how long; None for ever, 0 takes what is there.
-        :raise ServerSilent: nothing came.
+        :raise ServerSilent: nothing came in the time that the oldest command may take.
         """
-        if (self._is_tls or patience_s == 0) and self._read():
+        if self._read(waits and not self._is_tls) or not waits:
             return
-        if patience_s != 0:
-            self._wait(POLLIN, patience_s)
-            self._read()
+        patience_s = self.dialogue.exchange.patience_s(self._timeout_s)
+        if patience_s is not None and not self._is_tls:
+            patience_s -= self._timeout_s  # It has passed already.
+        self._wait(POLLIN, patience_s)
+        self._read()
 
     def last_word(self, problem: OSError) -> OSError:
         """Give why the server has closed the connection, if it has said so."""
         try:
-            self._socket.recv(1)
+            self._socket.recv(1, self._at_once)
         except self._again:
             return problem
         except OSError as said:
@@ -204,9 +215,9 @@ class _Link:
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def _read(self) -> bool:
+    def _read(self, waits: bool = False) -> bool:
         try:
-            data = self._socket.recv(READ_BYTES)
+            data = self._socket.recv(READ_BYTES, 0 if waits else self._at_once)
         except self._again:
             return False
         if not data:
@@ -225,7 +236,8 @@ class _Link:
         if not ready:
             unanswered = self.dialogue.exchange.unanswered
             what = f"no answer to {unanswered[0].spec.name}" if unanswered else "nothing is taken"
-            raise errors.ServerSilent(f"{what} in {patience_s:g} s; the connection was cut")
+            silent_s = patience_s or self._timeout_s
+            raise errors.ServerSilent(f"{what} in {silent_s:g} s; the connection was cut")
         return ready[0][1]
 
 
@@ -447,18 +459,20 @@ class Client(Commands, Blocking):
                 link = None
         if reserved_on is not None and reserved_on is not link:
             raise reservation_lost(spec, args)
-        request = Asked(self, spec, args, body)
+        request = Asked(spec, args, body)
+        request.client = self
         self._continuity.send(request, None if link is None else link.dialogue, tube, reserved_on)
         return request
 
     def _wait(self, request: Asked) -> None:
         with self._lock:
-            ends_s, lost = time.monotonic() + self.retry_s, 0
+            ends_s, lost = 0.0, 0
             try:
                 while not request.is_done:
                     if self._link is not None:
                         self._carry(self._link)
                         continue
+                    ends_s = ends_s or time.monotonic() + self.retry_s
                     # One command may lose two connections, more only as long as is allowed.
                     self._connect_for_waiting(may_try=lost < 2 or time.monotonic() < ends_s)
                     lost += 1
@@ -481,9 +495,10 @@ class Client(Commands, Blocking):
         """Send what is to be sent, and take what comes next."""
         dialogue = link.dialogue
         try:
-            link.flush(self.timeout_s)
+            if link.unsent:
+                link.flush(self.timeout_s)
             if dialogue.exchange.unanswered and not dialogue.is_cut:
-                link.hear(dialogue.exchange.patience_s(self.timeout_s) if waits else 0)
+                link.hear(waits=waits)
             if dialogue.is_cut:
                 self._end(dialogue.reason or errors.Closed("cut"))
         except errors.ServerSilent as silent:
@@ -537,13 +552,14 @@ class Client(Commands, Blocking):
 
     def _connect_once(self) -> None:
         """:raise ClientError: there is no server, or it does not take us."""
-        link = _Link(self._make_socket(self.address, self.timeout_s), str(self.address))
+        connected = self._make_socket(self.address, self.timeout_s)
+        link = _Link(connected, str(self.address), self.timeout_s)
         outcome: list[Exception | None] = []
         self._continuity.greet(link.dialogue, lambda: outcome.append(None), outcome.append)
         try:
             while not outcome:
                 link.flush(self.timeout_s)
-                link.hear(self.timeout_s)
+                link.hear()
                 if link.dialogue.is_cut:
                     outcome.append(link.dialogue.reason)
         except errors.ServerSilent as silent:

@@ -2,14 +2,16 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.stats import ListedJob
-from beanstalk_twisted.client.sync import Client
 from beanstalk_twisted.wire.extensions import MAX_PAGE_JOBS
 from binlog_tools.console.wording import body_fields
 from binlog_tools.logs.quantities import NS, format_time_exactly
+
+if TYPE_CHECKING:
+    from beanstalk_twisted.client.sync import Client
 
 LOOKED_AT: Final = 256
 """Jobs whose bodies are asked for at once."""
@@ -29,7 +31,7 @@ TAGS: Final = {
 
 
 def listed(
-    client: Client, tube: str, states: Sequence[str], most: int | None = None
+    client: "Client", tube: str, states: Sequence[str], most: int | None = None
 ) -> Iterator[ListedJob]:
     """List the jobs of a tube, state by state and page by page.
 
@@ -54,7 +56,7 @@ def listed(
                 break
 
 
-def to_export(client: Client, tube: str, states: Sequence[str]) -> Iterator[ListedJob]:
+def to_export(client: "Client", tube: str, states: Sequence[str]) -> Iterator[ListedJob]:
     """List the jobs, those that wait for a group last: they have to be put after it."""
     yield from (job for job in listed(client, tube, states) if not awaits(job))
     if "delayed" in states:
@@ -67,7 +69,7 @@ def awaits(job: ListedJob) -> bool:
 
 
 def with_bodies(
-    client: Client, jobs: Iterable[ListedJob]
+    client: "Client", jobs: Iterable[ListedJob]
 ) -> Iterator[tuple[ListedJob, bytes]]:  # fmt: skip
     """Add the bodies, some at a time; a job that is deleted meanwhile is left out."""
     for batch in _batches(jobs):

@@ -4,7 +4,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from beanstalk_twisted.binlog.records.jobs import NEVER_NS, State
@@ -12,12 +12,14 @@ from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands.calls import Answer
 from beanstalk_twisted.client.commands.specs import Inserted
 from beanstalk_twisted.client.commands.tags import NewJob, Tags
-from beanstalk_twisted.client.sync import Client
 from binlog_tools.logs.quantities import NS
 from binlog_tools.logs.stored import StoredJob
 from binlog_tools.rewrite.exporting import LineFields, WrongLine, documents, read_job
 from binlog_tools.rewrite.put_plans import MARKS, WORDS
 from binlog_tools.rewrite.putting import GUARD_S, Journal, Stopped
+
+if TYPE_CHECKING:
+    from beanstalk_twisted.client.sync import Client
 
 T = TypeVar("T")
 
@@ -78,7 +80,7 @@ class Importer:
     """
 
     def __init__(
-        self, client: Client, run: str, journal: Journal | None, now_ns: Callable[[], int]
+        self, client: "Client", run: str, journal: Journal | None, now_ns: Callable[[], int]
     ) -> None:
         """:param run: names the file that is imported, or this run."""
         self.put = self.before = self.buried = self.waiting = 0

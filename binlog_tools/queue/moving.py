@@ -1,14 +1,13 @@
 """Jobs from one tube into another, none lost."""
 
 from collections.abc import Generator, Iterator, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands.calls import Answer
 from beanstalk_twisted.client.commands.specs import Job
 from beanstalk_twisted.client.commands.tags import NewJob
 from beanstalk_twisted.client.stats import JobStats, ListedJob, TubeStats
-from beanstalk_twisted.client.sync import Client
 from binlog_tools.queue.asking import (
     MAX_BATCH_BYTES,
     bury_free,
@@ -17,6 +16,9 @@ from binlog_tools.queue.asking import (
     pages,
     peek_first,
 )
+
+if TYPE_CHECKING:
+    from beanstalk_twisted.client.sync import Client
 
 BURYING_S: Final = 3600
 """The delay with which a job is put that is to be buried in its new tube, seconds: no worker gets
@@ -34,7 +36,7 @@ class Broken(Exception):
 
 
 def _count(
-    client: Client, tube: bytes, state: str, most: int | None
+    client: "Client", tube: bytes, state: str, most: int | None
 ) -> tuple[int, float, TubeStats]:
     """Count the jobs of a tube that are in a state now.
 
@@ -69,7 +71,7 @@ class Mover:
         None if it did not.
     """
 
-    def __init__(self, client: Client, target: bytes, keeps_buried: bool = True) -> None:
+    def __init__(self, client: "Client", target: bytes, keeps_buried: bool = True) -> None:
         """:param keeps_buried: bury in the new tube what was buried; else it is ready there."""
         self._client = client
         self.target = target
@@ -179,7 +181,7 @@ class _Taken(NamedTuple):
 
 
 class BatchMover:
-    def __init__(self, client: Client, mover: Mover, batch_jobs: int = BATCH_JOBS) -> None:
+    def __init__(self, client: "Client", mover: Mover, batch_jobs: int = BATCH_JOBS) -> None:
         """:param mover: knows where to, and moves those that cannot be moved together."""
         self._client = client
         self._mover = mover
@@ -308,7 +310,7 @@ def _unless_gone(answer: Answer[T]) -> T | None:
         return None
 
 
-def can_batch(client: Client, source: bytes) -> bool:
+def can_batch(client: "Client", source: bytes) -> bool:
     return client.announces("list-jobs", "put-batch", "delete-batch") and can_page(source)
 
 
@@ -335,7 +337,11 @@ class DirectMover:
     """
 
     def __init__(
-        self, client: Client, target: bytes, keeps_buried: bool = True, batch_jobs: int = BATCH_JOBS
+        self,
+        client: "Client",
+        target: bytes,
+        keeps_buried: bool = True,
+        batch_jobs: int = BATCH_JOBS,
     ) -> None:
         self._client = client
         self._target = target

@@ -38,16 +38,12 @@ class Pending(Request):
         it fails with then, it may have been carried out.
     """
 
-    __slots__ = ("choice", "forget", "lost", "repeat_until_s", "reserved_on", "tube")
-
-    def __init__(self, spec: CommandSpec, args: Args, body: bytes | None = None) -> None:
-        super().__init__(spec, args, body)
-        self.forget: Callable[[Any], None] | None = None
-        self.tube: bytes | None = None
-        self.reserved_on: object = None
-        self.repeat_until_s = 0.0
-        self.lost: BaseException | None = None
-        self.choice: UsedTube | None = None
+    forget: Callable[[Any], None] | None = None
+    tube: bytes | None = None
+    reserved_on: object = None
+    repeat_until_s = 0.0
+    lost: BaseException | None = None
+    choice: UsedTube | None = None
 
     def succeed(self, result: Any) -> None:
         """Tell who waits."""
@@ -98,8 +94,6 @@ def _nothing(outcome: Any) -> None: ...
 
 class Implicit(Pending):
     """A command that the application has not asked for; it is not sent again."""
-
-    __slots__ = ("be_refused", "succeed")
 
     def __init__(
         self, spec: CommandSpec, args: Args, answered: Callable[[Any], object] = _nothing,
@@ -182,6 +176,27 @@ class Dialogue:
         self.has_asked = False
 
     # Sending.
+
+    def takes(self, request: Pending) -> bool:
+        """Send a simple command if nothing has to be said, asked or waited for before it."""
+        tube, exchange = request.tube, self.exchange
+        if not self.is_open or (tube is not None and tube != self._last_used):
+            return False
+        if self.is_full or self._postponed or self._awaited or exchange.orphan is not None:
+            return False
+        if self._outbox.bytes:
+            return False
+        data = request.encode()
+        if len(data) > PIECE_BYTES:
+            return False
+        request.forget = self.forget
+        request.is_begun = request.is_sent = True
+        is_alone = not exchange.unanswered
+        exchange.unanswered.append(request)
+        if is_alone:
+            self._transport.begin_to_wait()
+        self._transport.write(data, is_alone)
+        return True
 
     def submit(self, request: Pending) -> None:
         """Send a request, or fail it."""

@@ -3,14 +3,13 @@
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
-from typing import BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 import click
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.client.stats import JobStats
-from beanstalk_twisted.client.sync import Client
 from binlog_tools.console.errors import aside, fail, refused, warn
 from binlog_tools.console.output import Output
 from binlog_tools.console.wording import text_of, told
@@ -19,6 +18,9 @@ from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import NOTHING, REFUSED, DeferredSignal, end_if_told
 from binlog_tools.queue.cli.tubes import numbers
 from binlog_tools.queue.moving import BatchMover, DirectMover, Moved, Mover, can_batch
+
+if TYPE_CHECKING:
+    from beanstalk_twisted.client.sync import Client
 
 RESERVED: Final = "reserved"
 
@@ -143,7 +145,7 @@ def kick(
         raise SystemExit(NOTHING)
 
 
-def _is_unwatched(queue: Client, tube: bytes) -> bool:
+def _is_unwatched(queue: "Client", tube: bytes) -> bool:
     """Whether no connection watches a tube, besides our own, which watches the default one."""
     try:
         watching = queue.stats_tube(tube).current_watching
@@ -153,7 +155,7 @@ def _is_unwatched(queue: Client, tube: bytes) -> bool:
     return watching <= (tube == b"default")
 
 
-def _kick_tube(queue: Client, tube: bytes, count: int | None) -> int:
+def _kick_tube(queue: "Client", tube: bytes, count: int | None) -> int:
     """With a count, kick what the server kicks; without, the jobs that are buried now."""
     left = queue.stats_tube(tube).current_jobs_buried if count is None else count
     queue.use(tube)
@@ -323,7 +325,7 @@ def edit(
 
 
 def _with_what_it_has(
-    queue: Client, job: int, priority: int | None, delay_s: int | None, ttr_s: int | None
+    queue: "Client", job: int, priority: int | None, delay_s: int | None, ttr_s: int | None
 ) -> tuple[int, int, int]:
     """Give priority, delay and TTR; ask what the job has, where they are not all given."""
     if priority is not None and delay_s is not None and ttr_s is not None:

@@ -7,14 +7,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 import click
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.client.stats import ListedJob
-from beanstalk_twisted.client.sync import Client
 from beanstalk_twisted.printable import escape_all
 from binlog_tools.console.errors import fail, warn
 from binlog_tools.console.output import (
@@ -47,6 +46,9 @@ from binlog_tools.queue.exporting import (
 from binlog_tools.queue.importing import Importer, jobs_of
 from binlog_tools.rewrite.exporting import WrongLine, bounded_lines
 from binlog_tools.rewrite.putting import GUARD_S, Journal, Stopped
+
+if TYPE_CHECKING:
+    from beanstalk_twisted.client.sync import Client
 
 MOST_NAMED: Final = 5
 """Of the jobs that were not put: the first say enough for people, and JSON has all."""
@@ -105,7 +107,7 @@ def list_tube(
         fail(NOTHING, f"{name} has no {which}job{' with that in its body' if pattern else ''}")
 
 
-def _need_list(client: Client, instead: str) -> None:
+def _need_list(client: "Client", instead: str) -> None:
     if "list-jobs" not in client.probe():
         fail(MISSING, "this server has no list-jobs", hint=instead)
 
@@ -142,7 +144,7 @@ def export_tube(tube: bytes, address: Address, states: tuple[str, ...], target: 
         warn(f"{told(found, 'job')} exported to {target}")
 
 
-def _count(client: Client, tube: bytes, states: Sequence[str]) -> int:
+def _count(client: "Client", tube: bytes, states: Sequence[str]) -> int:
     _need_list(
         client, "of a beanstalkd that is stopped, `binlog-inspect import-v7` reads the binlog"
     )
