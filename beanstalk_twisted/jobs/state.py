@@ -92,10 +92,9 @@ class QueueState(Queues):
         tubes = TUBE_BYTES * len(self.tubes) + WATCH_BYTES * self.watches + waiters
         return self.jobs.memory_bytes + tubes + keys
 
-    @property
     def ends(self) -> int:
         """For how many deletions a log has to keep room; one that leaves a key is several."""
-        return len(self.jobs) + KEY_ENDS * self.unique.lasting
+        return self.jobs.count + KEY_ENDS * self.unique.lasting
 
     def not_held_by_others(self, session: Session, job_id: int) -> Job | None:
         """A job that the session may delete or edit; None if there is none."""
