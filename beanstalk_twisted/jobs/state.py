@@ -398,18 +398,15 @@ class QueueState(Queues):
         return job is not None and job.copy() == image
 
     def _enter_new(self, image: JobImage, segment: int) -> None:
-        # Field by field they cost ten times as much.
-        (_, state, _, priority, job_id, ts_ns, deadline_ns, _, _, tube_id,
-         _, _, _, _, _, _, body, _) = image  # fmt: skip
-        tube, size = self.tubes.by_id(tube_id), len(body)
+        tube, size = self.tubes.by_id(image.tube_id), len(image.body)
         if segment:
             self.live.enter(segment, size)
-        self.enqueue(tube, state, priority, deadline_ns, job_id)
+        self.enqueue(tube, image.state, image.priority, image.deadline_ns, image.job_id)
         tube.body_bytes += size
         if tube.quotas is not None:
             tube.count_for_quotas(1, size)
         if tube.totals is not None:
-            tube.totals.enter_cold(job_id, ts_ns)
+            tube.totals.enter_cold(image.job_id, image.ts_ns)
 
     def _leave(self, job: Job, tube: Tube) -> None:
         """Take a job out of its queue, if it is in one; its state is GONE until `_enter`."""
