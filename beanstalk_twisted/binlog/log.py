@@ -58,6 +58,7 @@ class Log:
     :ivar commits_reserves: whether replies wait for reservations too.
     :ivar most_bytes: that its files may have together; 0 for no limit.
     :ivar ends: where the frames of each finished segment end, by sequence number, ascending.
+    :ivar oldest: sequence number of the oldest segment.
     """
 
     _header: SegmentHeader
@@ -81,6 +82,7 @@ class Log:
         self._most_waiting = MAX_WAITING_RECORDS
         self._trim_seq = position.trim_seq
         self.ends = dict(position.ends)
+        self.oldest = next(iter(self.ends), self.segment)
         self._sealed_bytes = sum(self.ends.values())
         self._opening = opening
         self._salt = salt
@@ -142,10 +144,6 @@ class Log:
         return not self.most_bytes or self.allocated_bytes + size <= self.most_bytes
 
     @property
-    def oldest(self) -> int:
-        return next(iter(self.ends), self.segment)
-
-    @property
     def written_seq(self) -> int:
         """Segments below this one will not be written any more by batches that are to come."""
         return self._pending[0].seq if self._pending else self.segment
@@ -166,6 +164,7 @@ class Log:
     def trimmed(self, seq: int) -> None:
         """The oldest segment is dead, and that is durable."""
         self._sealed_bytes -= self.ends.pop(seq)
+        self.oldest = next(iter(self.ends), self.segment)
         self._trim_seq = seq + 1
 
     # Appending.
