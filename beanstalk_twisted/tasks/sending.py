@@ -4,7 +4,6 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 from beanstalk_twisted.client.commands.tags import Tags
@@ -135,7 +134,9 @@ class AioSender:
             return await run_async(_collect(client, put, job, seconds))
 
     def _new(self, server: Any) -> Any:
-        return import_module("beanstalk_twisted.client.aio").Client(server, **self._options)
+        from beanstalk_twisted.client.aio import Client
+
+        return Client(server, **self._options)
 
     async def close(self) -> None:
         """Close the connections of this loop."""

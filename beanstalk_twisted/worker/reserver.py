@@ -255,6 +255,7 @@ class Reservation:
     ) -> None:  # fmt: skip
         """:param may_give_back: asked before each release; its Deferred fires when it may be."""
         self.is_settled = False
+        self._settled: Deferred[None] | None = None
         assert reserver.session is not None, "a job comes by a connection"
         self._settings = settings
         self._clock = settings.clock
@@ -274,6 +275,7 @@ class Reservation:
     async def settle(self, attempt: Attempt[Any], verdict: Verdict) -> None:
         """Carry out a verdict."""
         self.is_settled = True
+        self._settled = Deferred()
         try:
             verdict = await self._tell_server(attempt, verdict)
         except errors.NotFound:
@@ -285,6 +287,8 @@ class Reservation:
             self._report_error(attempt)
             seconds = self._clock.seconds() - self._began_s
             self._hooks.call("ended", attempt, verdict=verdict, seconds=seconds)
+        finally:
+            self._settled.callback(None)
 
     async def give_back_unseen(self) -> None:
         """Release it: without its TTR it cannot be kept.  Nor is its priority known."""

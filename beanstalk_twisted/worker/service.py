@@ -40,7 +40,7 @@ Jobs = Reserver[JobRun[Any]]
 """A connection with its jobs."""
 
 LAST_ANSWER_S: Final = 5.0
-"""How long a worker that stops waits for the answers to its polls, seconds."""
+"""How long a worker that stops waits for the answers to what it has sent, seconds."""
 
 FINISH_S: Final = 25.0
 """How long jobs in hand may take at a stop, seconds: others kill after 30 (Kubernetes, Docker)."""
@@ -378,7 +378,7 @@ class Worker(Service, Generic[T]):
         runs = self._runs()
         for run in runs:
             run.cancel(Ending.STOPPED)
-        left = [Deferred.fromCoroutine(run.abandon()) for run in runs]
+        left = [Deferred.fromCoroutine(run.abandon(LAST_ANSWER_S)) for run in runs]
         for each_left in left:
             each_left.addErrback(self._log_failure)
         # By then, what was to be released is on its way.
