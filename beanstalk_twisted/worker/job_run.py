@@ -231,6 +231,10 @@ class JobRun(Reservation, Generic[T]):
         if self.attempt is None:
             self._ending = self._ending or Ending.STOPPED
 
+    def makes_room(self) -> None:
+        if self._has_handler_ended:
+            self._reserver.expect_end(self)
+
     async def abandon(self, most_s: float) -> None:
         """Give its job back, although its handler was cancelled and still runs.
 

@@ -61,16 +61,18 @@ class Reserver(Generic[H]):
     :ivar polls: how many of them do not wait.
     :ivar is_blocking: whether one of them may wait.
     :ivar jobs: what is reserved on it, or was and is still worked on.
+    :ivar ending: those of them whose delete was sent, so that there is room for another.
     :ivar newest: the newest reservations of jobs, by their numbers.
     :ivar stuck: what was given up, and whose handler still runs.
     :ivar no_wait_until_s: when a `reserve` may wait on it again, by the reactor's clock.
     """
 
     def __init__(self, settings: Settings, number: int, changed: Callable[[], object]) -> None:
-        """:param changed: called when it has a session, or has none any more."""
+        """:param changed: called when there may be room, or a session, or none any more."""
         self.client = settings.make_client(number, connected=self._watch, lost=self._lost)
         self.session: Session | None = None
         self.jobs: set[H] = set()
+        self.ending: set[H] = set()
         self.stuck: set[H] = set()
         self.asked: set[Deferred[Job]] = set()
         self.polls = 0
@@ -117,6 +119,11 @@ class Reserver(Generic[H]):
         self.jobs.add(held)
         self.newest[number] = held
 
+    def expect_end(self, held: H) -> None:
+        """Ask for another job right behind the delete of this one."""
+        self.ending.add(held)
+        self._changed()
+
     def leave(self, number: int, held: H) -> None:
         """Forget a reservation that has ended, but not its handler, which still runs."""
         self.drop(number, held)
@@ -125,6 +132,7 @@ class Reserver(Generic[H]):
     def drop(self, number: int, held: H) -> None:
         """Forget a reservation that has ended."""
         self.jobs.discard(held)
+        self.ending.discard(held)
         self.stuck.discard(held)
         if self.newest.get(number) is held:
             del self.newest[number]
@@ -272,6 +280,9 @@ class Reservation:
         """End the attempt at it."""
         raise NotImplementedError
 
+    def makes_room(self) -> None:
+        """The delete was sent."""
+
     async def settle(self, attempt: Attempt[Any], verdict: Verdict) -> None:
         """Carry out a verdict."""
         self.is_settled = True
@@ -387,9 +398,11 @@ class Reservation:
         session, unanswered = self._session, None
         while session.knows_jobs_of(self._session) and not self._is_handed_over:
             try:
-                await self._reserver.send_in(
+                deleted = self._reserver.send_in(
                     session, "delete", self._job, lambda client: client.delete(self._job.id)
                 )
+                self.makes_room()
+                await deleted
                 return
             except errors.Unanswered as error:
                 unanswered = error

@@ -117,8 +117,11 @@ class ReserveScheduler:
         self.look()
 
     def _free(self) -> int:
-        asked = sum(reserver.polls + reserver.is_blocking for reserver in self.reservers)
-        return self._settings.concurrency - self.jobs_in_hand - self.stuck - asked
+        taken = sum(
+            len(each.jobs) - len(each.ending) + len(each.stuck) + each.polls + each.is_blocking
+            for each in self.reservers
+        )
+        return self._settings.concurrency - taken
 
     def _place(self) -> tuple[Jobs, int] | None:
         """Give the connection to ask next, and the seconds to wait there; None to ask none."""
