@@ -24,13 +24,15 @@ from beanstalk_twisted.worker.policy import PATIENCE_S, REST_S, Demand, Policy
 from beanstalk_twisted.worker.reserver import Reserver
 from beanstalk_twisted.worker.serialisers import Serialiser
 from beanstalk_twisted.worker.settings import (
+    BYTES,
     FIFO,
+    RETRY,
     STUCK_S,
     Handler,
     Route,
     Settings,
     Tube,
-    one_kind,
+    Work,
     threads_of,
 )
 
@@ -213,8 +215,8 @@ class Worker(Service, Generic[T]):
         self, endpoint: str | IStreamClientEndpoint, tubes: str | Sequence[Tube],
         handler: Handler[T] | Route, concurrency: int = 1, *,
         weights: Mapping[Tube, int] | None = None, mode: str = FIFO,
-        serialiser: Serialiser[T] | None = None,
-        policy: Policy | None = None, hooks: Iterable[Hook] = (), logs: bool = True,
+        serialiser: Serialiser[T] = BYTES, policy: Policy = RETRY, hooks: Iterable[Hook] = (),
+        logs: bool = True,
         in_threads: bool | Threads = False, touches: bool = True, limit_s: float | None = None,
         stuck_s: float = STUCK_S, all_stuck: Callable[[], object] | None = None,
         finish_s: float = FINISH_S, connections: int = CONNECTIONS, reactor: Any = None,
@@ -232,8 +234,8 @@ class Worker(Service, Generic[T]):
         :param weights: of tubes, 1 to 1,000; those without one have 1.
         :param mode: how a reserve chooses among the tubes: ``fifo``, the best job of all; by the
             weights ``weighted``, jobs of each tube, or ``weighted-fair``, time of workers.
-        :param serialiser: reads bodies; they are bytes without one.
-        :param policy: decides about failures; `policy.Retry` without one.
+        :param serialiser: reads bodies.
+        :param policy: decides about failures.
         :param logs: write to Twisted's log what happens.
         :param hooks: called with each `hooks.Event`.
         :param in_threads: the handler blocks: run it in threads, as many as ``concurrency``.
@@ -254,9 +256,9 @@ class Worker(Service, Generic[T]):
         """
         clock = reactor or the_reactor()
         threads = threads_of(in_threads, handler, clock, concurrency)
-        route = handler if isinstance(handler, Route) else one_kind(
-            handler, serialiser, policy, in_threads=threads is not None, touches=touches,
-            limit_s=limit_s, stuck_s=stuck_s,
+        route = handler if isinstance(handler, Route) else Work(
+            handler=handler, serialiser=serialiser, policy=policy, touches=touches,
+            in_threads=threads is not None, limit_s=limit_s, stuck_s=stuck_s,
         )  # fmt: skip
         self._settings = Settings(
             endpoint=endpoint, route=route, concurrency=concurrency, connections=connections,
