@@ -231,9 +231,9 @@ class JobRun(Reservation, Generic[T]):
         if self.attempt is None:
             self._ending = self._ending or Ending.STOPPED
 
-    def makes_room(self) -> None:
+    def delete_sent(self) -> None:
         if self._has_handler_ended:
-            self._reserver.expect_end(self)
+            self._reserver.delete_sent(self._reserver)
 
     async def abandon(self, most_s: float) -> None:
         """Give its job back, although its handler was cancelled and still runs.

@@ -61,18 +61,20 @@ class Reserver(Generic[H]):
     :ivar polls: how many of them do not wait.
     :ivar is_blocking: whether one of them may wait.
     :ivar jobs: what is reserved on it, or was and is still worked on.
-    :ivar ending: those of them whose delete was sent, so that there is room for another.
+    :ivar delete_sent: called with it when it was sent the delete of a job that nothing works on.
     :ivar newest: the newest reservations of jobs, by their numbers.
     :ivar stuck: what was given up, and whose handler still runs.
     :ivar no_wait_until_s: when a `reserve` may wait on it again, by the reactor's clock.
     """
 
-    def __init__(self, settings: Settings, number: int, changed: Callable[[], object]) -> None:
-        """:param changed: called when there may be room, or a session, or none any more."""
+    def __init__(
+        self, settings: Settings, number: int, changed: Callable[[], object],
+        delete_sent: Callable[["Reserver[Any]"], object],
+    ) -> None:  # fmt: skip
+        """:param changed: called when it has a session, or has none any more."""
         self.client = settings.make_client(number, connected=self._watch, lost=self._lost)
         self.session: Session | None = None
         self.jobs: set[H] = set()
-        self.ending: set[H] = set()
         self.stuck: set[H] = set()
         self.asked: set[Deferred[Job]] = set()
         self.polls = 0
@@ -87,6 +89,7 @@ class Reserver(Generic[H]):
         self._waiting: list[Deferred[Session]] = []
         self._timer: IDelayedCall | None = None
         self._changed = changed
+        self.delete_sent = delete_sent
 
     @property
     def is_empty(self) -> bool:
@@ -119,11 +122,6 @@ class Reserver(Generic[H]):
         self.jobs.add(held)
         self.newest[number] = held
 
-    def expect_end(self, held: H) -> None:
-        """Ask for another job right behind the delete of this one."""
-        self.ending.add(held)
-        self._changed()
-
     def leave(self, number: int, held: H) -> None:
         """Forget a reservation that has ended, but not its handler, which still runs."""
         self.drop(number, held)
@@ -132,7 +130,6 @@ class Reserver(Generic[H]):
     def drop(self, number: int, held: H) -> None:
         """Forget a reservation that has ended."""
         self.jobs.discard(held)
-        self.ending.discard(held)
         self.stuck.discard(held)
         if self.newest.get(number) is held:
             del self.newest[number]
@@ -280,8 +277,8 @@ class Reservation:
         """End the attempt at it."""
         raise NotImplementedError
 
-    def makes_room(self) -> None:
-        """The delete was sent."""
+    def delete_sent(self) -> None:
+        """Its answer is awaited."""
 
     async def settle(self, attempt: Attempt[Any], verdict: Verdict) -> None:
         """Carry out a verdict."""
@@ -401,7 +398,8 @@ class Reservation:
                 deleted = self._reserver.send_in(
                     session, "delete", self._job, lambda client: client.delete(self._job.id)
                 )
-                self.makes_room()
+                if not deleted.called:
+                    self.delete_sent()
                 await deleted
                 return
             except errors.Unanswered as error:

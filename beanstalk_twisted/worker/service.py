@@ -74,7 +74,7 @@ class ReserveScheduler:
     ) -> None:  # fmt: skip
         """:param quiet: called when it was stopped, and no job can come any more."""
         self.reservers: list[Jobs] = [
-            Reserver(settings, number, self.look)
+            Reserver(settings, number, self.look, self._ask_behind)
             for number in range(min(settings.connections, settings.concurrency))
         ]
         self._settings = settings
@@ -118,9 +118,21 @@ class ReserveScheduler:
         self._demand.ended(self._clock.seconds())
         self.look()
 
+    def _ask_behind(self, reserver: Jobs) -> None:
+        """Ask on the connection on which a delete was sent: a job that comes, comes after its
+        answer, and so there is room for it.
+        """
+        polls = sum(each.polls for each in self.reservers)
+        is_enough = polls >= self._demand.at_once or any(
+            each.is_blocking for each in self.reservers
+        )
+        is_resting = self._demand.is_dry or self._clock.seconds() < self._rest_until_s
+        if not (self._is_over or is_enough or is_resting):
+            self._ask(reserver, 0)
+
     def _free(self) -> int:
         taken = sum(
-            len(each.jobs) - len(each.ending) + len(each.stuck) + each.polls + each.is_blocking
+            len(each.jobs) + len(each.stuck) + each.polls + each.is_blocking
             for each in self.reservers
         )
         return self._settings.concurrency - taken
