@@ -73,22 +73,22 @@ def test_its_limits_of_logins_are_those_of_the_code() -> None:
     assert numbers == [f"{LOGIN_S:,} s", f"{MAX_LOGINS}"]
 
 
-def test_each_route_stands_in_the_row_of_whom_it_is_for() -> None:
+def test_each_route_stands_in_the_row_of_the_right_that_it_needs() -> None:
     rows = {row[0]: row[1] for row in table(PAGE, "HTTP")}
     by_route = {
         name: whom for cell, whom in rows.items() for name in re.findall(r"`([^`]+)`", cell)
     }
     begins = {
-        MANAGED: "who has `manage`",
-        OPEN: "everybody",
-        SOME: "whoever",
-        EVERYTHING: "who has",
-        LOGIN: "who has",
-        METRICS: "the same",
+        MANAGED: "`manage` of `*`",
+        OPEN: "nothing",
+        SOME: "any right",
+        EVERYTHING: "`look` of `*`",
+        LOGIN: "`look` of `*`",
+        METRICS: "`look` of `*`",
     }
     for route in ROUTES:
         path = "/" if route.path.startswith("/static/") else route.path
         whom = by_route.get(f"{route.method} {path}") or by_route.get(
             path, rows["all others of `/api/v1/`"]
         )
-        assert whom.startswith(begins.get(route.asks, "who may run the [commands]")), route
+        assert whom.startswith(begins.get(route.asks, "the rights of the [commands]")), route

@@ -115,7 +115,7 @@ class _Run:
         days = stored[OPEN].progress(map(_day_of, servers))
         self._days = {name: days[_day_of(name)] for name in servers if _day_of(name) in days}
         self._events = need(newer(self._known), COLUMNS)
-        self._entries = [counters.SCHEMA.empty_table()]
+        self._counters: list[pa.Table] = []
         self._failing = [of_days(FAILING.empty_table(), np.zeros(0, np.int64))]
 
     def _planned(self, noted: Noted) -> tuple[Plan, Rows]:
@@ -148,9 +148,9 @@ class _Run:
 
     def _take(self, name: str, rows: pa.Table) -> None:
         if name == "counters":
-            self._entries.append(rows)
-            if sum(each.num_rows for each in self._entries) > COUNTER_ROWS:
-                self._entries = [counters.merged(_plain(self._entries))]
+            self._counters.append(rows)
+            if sum(each.num_rows for each in self._counters) > COUNTER_ROWS:
+                self._counters = [counters.merged(_unified(self._counters))]
         elif name == "failing":
             self._failing.append(rows)
         else:
@@ -190,8 +190,8 @@ class _Run:
         return " OR ".join(parts)
 
     def _minutes(self) -> Iterator[pa.Table]:
-        added = counters.merged(_plain(self._entries))
-        self._entries = []
+        added = counters.merged(_unified(self._counters))
+        self._counters = []
         for rows in all_minutes(added, self._plan.starts.last_ns):
             minute_us = rows["minute"].cast(pa.int64()).to_numpy()
             yield of_days(rows, minute_us * 1000 // counters.DAY_NS)
@@ -246,6 +246,12 @@ def _day_of(server: str) -> str:
 
 def _sql(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
+
+
+def _unified(tables: Iterable[pa.Table]) -> list[pa.Table]:
+    """Tables as one, whose text has one dictionary: plain text would take five times the memory."""
+    found = list(tables)
+    return [pa.concat_tables(found).unify_dictionaries().combine_chunks()] if found else []
 
 
 def _plain(tables: Iterable[pa.Table]) -> list[pa.Table]:

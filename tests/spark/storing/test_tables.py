@@ -172,7 +172,7 @@ def test_the_files_of_a_commit_are_synced_before_it_is_reported(
 WITHOUT = """
 import sys
 sys.modules["deltalake"] = None
-from binlog_tools.spark import frames
+from binlog_tools.spark import tasks
 from binlog_tools.spark.storing.tables import open_stored
 try:
     open_stored(sys.argv[1])
