@@ -39,7 +39,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 )
 TOOL_FLOORS: tuple[tuple[str, ...], ...] = (
     ("tube_names", "console"),
-    ("client", "logs"),
+    ("logs",),
     ("inspect",),
     ("rewrite", "v7"),
     ("salvage",),

@@ -19,22 +19,24 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from operator import methodcaller
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from beanstalk_twisted.binlog.segments.format import MIN_SEGMENT_BYTES
-from beanstalk_twisted.client.addresses import Address
-from binlog_tools.client import Connection, Lost, Reply, connect
+from beanstalk_twisted.client.commands.specs import Job
+from beanstalk_twisted.client.errors import ClientError, ErrorReply
+from beanstalk_twisted.client.sync import Asked, Client, Pipeline
 
 LIMIT_S: Final = 30.0
 """How long a start, a reply or an end may take, seconds."""
 
-TUBES: Final = (b"default", b"mail", b"images", b"invoices", b"reports")
+TUBES: Final = ("default", "mail", "images", "invoices", "reports")
 """The first ones are used more."""
 
-DYING: Final = b"images"
+DYING: Final = "images"
 """The tube that has dead letters, if it is asked for; they go to one that no worker watches."""
 
 PUTS_A_ROUND: Final = 16
@@ -131,9 +133,7 @@ class Server:
         give_up = time.monotonic() + LIMIT_S
         while time.monotonic() < give_up and self._process.poll() is None:
             # An answer, not only a connection: a signal before that would not end it in order.
-            with suppress(OSError), connect(Address("127.0.0.1", self.port), LIMIT_S) as connection:
-                connection.send(b"list-tube-used\r\n")
-                connection.reply()
+            with suppress(ClientError), connected(self.port):
                 return
             time.sleep(0.02)
         raise SystemExit(f"the server has not started:\n{self._said.read_text()}")
@@ -158,18 +158,20 @@ def running(folder: Path, plan: Plan) -> Iterator[Server]:
         server.end(signal.SIGKILL)
 
 
-class Job(NamedTuple):
-    """A reserved one."""
+Say = Callable[[Pipeline], Any]
+"""Sends one command."""
 
-    job_id: int
-    body: bytes
+
+def connected(port: int) -> Client:
+    """A client that knows when its connection is gone: it makes no second one."""
+    return Client(f"127.0.0.1:{port}", timeout_s=LIMIT_S, reconnects=False)
 
 
 class Clients:
     """All of them.
 
     :ivar put: how many jobs were put and confirmed.
-    :ivar replies: how many there were, by their first word.
+    :ivar replies: how many there were: of each command, and of each error.
     """
 
     def __init__(self, port: int, plan: Plan) -> None:
@@ -178,8 +180,8 @@ class Clients:
         self._port, self._plan = port, plan
         self._chance = random.Random(plan.seed)
         self._failures: Counter[int] = Counter()
-        self._producers: list[Connection] = []
-        self._workers: list[Connection] = []
+        self._producers: list[Client] = []
+        self._workers: list[Client] = []
 
     def connect(self) -> None:
         """Connect all, the old connections being gone."""
@@ -187,16 +189,15 @@ class Clients:
         self._producers = [self._new() for _ in range(self._plan.producers)]
         self._workers = [self._worker() for _ in range(self._plan.workers)]
         if self._plan.max_reserves:
-            policy = (DYING, self._plan.max_reserves, DYING)
-            rules = b"tube-policy %b max-reserves=%d dead-letter=%b.dead\r\n" % policy
-            self._ask([(self._producers[0], [rules])])
+            rules = {"max-reserves": self._plan.max_reserves, "dead-letter": f"{DYING}.dead"}
+            self._ask([(self._producers[0], [methodcaller("tube_policy", DYING, rules)])])
 
-    def _new(self) -> Connection:
-        return connect(Address("127.0.0.1", self._port), LIMIT_S)
+    def _new(self) -> Client:
+        return connected(self._port).__enter__()
 
-    def _worker(self) -> Connection:
+    def _worker(self) -> Client:
         worker = self._new()
-        self._ask([(worker, [b"watch %b\r\n" % tube for tube in TUBES])])
+        self._ask([(worker, [methodcaller("watch", tube) for tube in TUBES])])
         return worker
 
     def close(self) -> None:
@@ -205,14 +206,16 @@ class Clients:
             each.close()
         self._producers, self._workers = [], []
 
-    def _ask(self, said: Sequence[tuple[Connection, list[bytes]]]) -> list[list[Reply]]:
-        """All send, then all replies are read."""
-        for connection, requests in said:
-            connection.send(b"".join(requests))
-        heard = [[connection.reply() for _ in requests] for connection, requests in said]
-        for replies in heard:
-            self.replies.update(reply.name.decode() for reply in replies)
-        return heard
+    def _ask(self, said: Sequence[tuple[Client, Sequence[Say]]]) -> list[list[Asked]]:
+        """All send, then all replies are waited for."""
+        asked = [_said(client, words) for client, words in said]
+        for each in (answer for answers in asked for answer in answers):
+            error = each.error
+            if error is not None and not isinstance(error, ErrorReply):
+                raise error
+            name = each.spec.name if error is None else error.word.decode()
+            self.replies[name] += 1
+        return asked
 
     # Rounds.
 
@@ -222,17 +225,16 @@ class Clients:
         :param puts: how many jobs at most.
         """
         said = [(producer, self._puts(share)) for producer, share in self._shares(puts)]
-        reserve = [b"reserve-with-timeout 0\r\n"] * RESERVES_A_ROUND
+        reserve = [methodcaller("reserve_with_timeout", 0)] * RESERVES_A_ROUND
         heard = self._ask([*said, *((worker, reserve) for worker in self._workers)])
-        confirmed = [reply for replies in heard[: len(said)] for reply in replies]
-        self.put += sum(reply.name == b"INSERTED" for reply in confirmed)
-        jobs = [_jobs(replies) for replies in heard[len(said) :]]
+        self.put += sum(each.error is None for answers in heard[: len(said)] for each in answers)
+        jobs = [_jobs(answers) for answers in heard[len(said) :]]
         outcomes = [[self._outcome(job) for job in mine] for mine in jobs]
         spoken = zip(self._workers, outcomes, strict=True)
         self._ask([(worker, [each for each in mine if each]) for worker, mine in spoken])
         self._seldom()
 
-    def _shares(self, puts: int) -> list[tuple[Connection, int]]:
+    def _shares(self, puts: int) -> list[tuple[Client, int]]:
         shares = []
         for producer in self._producers:
             share = min(self._chance.randrange(1, PUTS_A_ROUND), puts)
@@ -240,22 +242,16 @@ class Clients:
             puts -= share
         return [(producer, share) for producer, share in shares if share]
 
-    def _puts(self, jobs: int) -> list[bytes]:
-        requests = []
-        for _ in range(jobs):
-            if self._chance.random() < 0.3:
-                tube = TUBES[int(len(TUBES) * self._chance.random() ** 2)]
-                requests.append(b"use %b\r\n" % tube)
-            requests.append(self._job())
-        return requests
+    def _puts(self, jobs: int) -> list[Say]:
+        return [self._job() for _ in range(jobs)]
 
-    def _job(self) -> bytes:
+    def _job(self) -> Say:
         chance = self._chance
-        priority = chance.choice((0, 100, 1024, 1024, 1024, 1 << 31))
-        delay = 1 if chance.random() < 0.05 else 0
-        ttr = 1 if chance.random() < 0.5 else 60
-        body = self._body()
-        return b"put %d %d %d %d\r\n%b\r\n" % (priority, delay, ttr, len(body), body)
+        return methodcaller(
+            "put", self._body(), tube=TUBES[int(len(TUBES) * chance.random() ** 2)],
+            priority=chance.choice((0, 100, 1024, 1024, 1024, 1 << 31)),
+            delay=1 if chance.random() < 0.05 else 0, ttr=1 if chance.random() < 0.5 else 60,
+        )  # fmt: skip
 
     def _body(self) -> bytes:
         chance = self._chance
@@ -267,21 +263,22 @@ class Clients:
         text = b"x" * int(20 * 10 ** chance.random())
         return b'{"order": %d, "text": "%b"}' % (chance.randrange(10_000), text)
 
-    def _outcome(self, job: Job) -> bytes:
-        """What a worker does with a job; nothing: it falls asleep over it."""
+    def _outcome(self, job: Job) -> Say | None:
+        """What a worker does with a job; None: it falls asleep over it."""
         if b"poison" in job.body:
-            self._failures[job.job_id] += 1
-            if self._failures[job.job_id] > GIVE_UP_AFTER:
-                return b"bury %d 1024\r\n" % job.job_id
-            return b"release %d 2048 0\r\n" % job.job_id
+            self._failures[job.id] += 1
+            if self._failures[job.id] > GIVE_UP_AFTER:
+                return methodcaller("bury", job.id, priority=1024)
+            return methodcaller("release", job.id, priority=2048)
         luck = self._chance.random()
         if luck < 0.90:
-            return b"delete %d\r\n" % job.job_id
+            return methodcaller("delete", job.id)
         if luck < 0.95:
-            return b"release %d 1024 %d\r\n" % (job.job_id, self._chance.randrange(2))
+            delay = self._chance.randrange(2)
+            return methodcaller("release", job.id, priority=1024, delay=delay)
         if luck < 0.96:
-            return b"bury %d 1024\r\n" % job.job_id
-        return b"touch %d\r\n" % job.job_id if luck < 0.98 else b""
+            return methodcaller("bury", job.id, priority=1024)
+        return methodcaller("touch", job.id) if luck < 0.98 else None
 
     def _seldom(self) -> None:
         chance = self._chance
@@ -291,51 +288,63 @@ class Clients:
             self._workers[which] = self._worker()
         tube = chance.choice(TUBES)
         if chance.random() < 0.20:
-            self._ask([(self._producers[0], [b"use %b\r\n" % tube, b"kick 3\r\n"])])
+            self._first(methodcaller("use", tube), methodcaller("kick", 3))
         if chance.random() < 0.01:
-            self._ask([(self._producers[0], [b"pause-tube %b 1\r\n" % tube])])
+            self._first(methodcaller("pause_tube", tube, 1))
+
+    def _first(self, *words: Say) -> list[Asked]:
+        """What the first producer says."""
+        ((*asked,),) = self._ask([(self._producers[0], words)])
+        return asked
+
+    def _put_one(self, ttr: int = 1, **tags: str) -> int:
+        (inserted,) = self._first(methodcaller("put", b"{}", priority=0, ttr=ttr, **tags))
+        self.put += 1
+        return int(inserted.result)
 
     def sleep_over_one(self) -> None:
         """Put and reserve one more job whose TTR is a second: so there is one that times out,
         whatever chance and the speed of this machine have left.
         """
-        ((inserted,),) = self._ask([(self._producers[0], [b"put 0 0 1 2\r\n{}\r\n"])])
-        self.put += 1
-        self._ask([(self._workers[0], [b"reserve-job %b\r\n" % inserted.words[1]])])
+        self._ask([(self._workers[-1], [methodcaller("reserve_job", self._put_one())])])
 
     def part_from_one(self) -> None:
         """Put one more job, reserve it and part: so there is one that comes back so.  The next
         worker waits for it.
         """
-        ((inserted,),) = self._ask([(self._producers[0], [b"put 0 0 60 2\r\n{}\r\n"])])
-        self.put += 1
-        reserve = [b"reserve-job %b\r\n" % inserted.words[1]]
+        reserve = [methodcaller("reserve_job", self._put_one(ttr=60))]
         self._ask([(self._workers[0], reserve)])
         self._workers[0].close()
         self._workers[0] = self._worker()
-        while self._ask([(self._workers[0], reserve)])[0][0].name != b"RESERVED":
+        while self._ask([(self._workers[0], reserve)])[0][0].error is not None:
             time.sleep(0.005)
 
     def edit_one(self) -> None:
         """Put two more jobs, one of which waits for the other's group; that is updated, moved and
         deleted.
         """
-        jobs = [b"put 0 0 60 2 grp:last\r\n{}\r\n", b"put 0 0 60 2 aft:last\r\n{}\r\n"]
-        ((first, _),) = self._ask([(self._producers[0], jobs)])
-        self.put += 2
-        job_id = first.words[1]
-        edits = [b"update-job %b 1 0 60\r\n", b"move-job %b edited\r\n", b"delete %b\r\n"]
-        self._ask([(self._producers[0], [edit % job_id for edit in edits])])
+        job_id = self._put_one(ttr=60, group="last")
+        self._put_one(ttr=60, after="last")
+        self._first(
+            methodcaller("update_job", job_id, priority=1, delay=0, ttr=60),
+            methodcaller("move_job", job_id, "edited"), methodcaller("delete", job_id),
+        )  # fmt: skip
 
     def speak_to_nobody(self) -> None:
         """Put jobs, and do not wait for replies: the server is to be killed over them."""
-        with suppress(Lost):
-            for producer, share in self._shares(PUTS_A_ROUND * len(self._producers)):
-                producer.send(b"".join(self._puts(share)))
+        for producer, share in self._shares(PUTS_A_ROUND * len(self._producers)):
+            _said(producer, self._puts(share))
 
 
-def _jobs(replies: Sequence[Reply]) -> list[Job]:
-    return [Job(int(each.words[1]), each.data) for each in replies if each.name == b"RESERVED"]
+def _said(client: Client, words: Sequence[Say]) -> list[Asked]:
+    pipeline = Pipeline(client)
+    asked = [say(pipeline) for say in words]
+    client.take()
+    return asked
+
+
+def _jobs(answers: Sequence[Asked]) -> list[Job]:
+    return [each.result for each in answers if each.error is None]
 
 
 def make(folder: Path, plan: Plan = SMALL) -> Made:

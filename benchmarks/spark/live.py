@@ -28,11 +28,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from benchmarks.spark.driving import RESTARTS, WARM_S, drive, finish, percentiles, under_load
 from binlog_tools.spark.definitions.columns import arrow_schema
 from binlog_tools.spark.following.streaming import BinlogStreamReader
-from binlog_tools.spark.histories.records import STARTS
-from binlog_tools.spark.live.steps import SCHEMAS, LiveServer
+from binlog_tools.spark.histories.records import STARTS, TAKEN
+from binlog_tools.spark.live import SCHEMAS, LiveServer
 from binlog_tools.spark.reading.options import Streamed
-from binlog_tools.spark.storing.tables import open_stored
-from binlog_tools.spark.tables.layouts import TAKEN
+from binlog_tools.spark.storing import open_stored
 
 KEYS: Final = {
     "lifetimes": ("server", "job"), "attempts": ("server", "job", "revivals", "attempt"),

@@ -45,7 +45,7 @@ from benchmarks.spark.source import (
 from binlog_tools.spark.events import write_events
 from binlog_tools.spark.reading.options import parse_options
 from binlog_tools.spark.source import BinlogReader
-from binlog_tools.spark.storing.tables import open_stored
+from binlog_tools.spark.storing import open_stored
 from binlog_tools.spark.tasks import read_frame
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from benchmarks.spark import madeup
 from binlog_tools.spark.definitions.columns import BY_NAME, arrow_schema
 from binlog_tools.spark.events import PARTITION_BY
-from binlog_tools.spark.storing.tables import Layout, open_stored
+from binlog_tools.spark.storing import Layout, open_stored
 
 FEW: Final = 1000
 """Events of a day that is not whole."""

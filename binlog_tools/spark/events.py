@@ -6,12 +6,11 @@ records of another history of the store.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial, reduce
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import InputPartition
 
 from binlog_tools.spark.definitions.columns import (
@@ -20,7 +19,7 @@ from binlog_tools.spark.definitions.columns import (
     arrow_schema,
     commented,
 )
-from binlog_tools.spark.definitions.errors import TableError
+from binlog_tools.spark.errors import TableError
 from binlog_tools.spark.reading.options import Asked
 from binlog_tools.spark.reading.planning import (
     Share,
@@ -36,8 +35,8 @@ from binlog_tools.spark.reading.planning import (
     tasks_of,
 )
 from binlog_tools.spark.source import BinlogReader
-from binlog_tools.spark.storing.tables import File, Layout, StoredTable, holds_table, open_stored
-from binlog_tools.spark.tasks import Rows, read_frame, rows_of
+from binlog_tools.spark.storing import File, Layout, StoredTable, open_stored
+from binlog_tools.spark.tasks import Rows, rows_of
 
 NAME: Final = "events"
 """What the table is called in its log."""
@@ -199,24 +198,8 @@ def _highest(rows: pa.Table, server: str) -> int:
     return -1 if found is None else int(found)
 
 
-def holds_events(path: str) -> bool:
-    """Return True if there is a table, and not a log."""
-    return holds_table(path)
-
-
-def read_events(spark: SparkSession, *paths: str) -> DataFrame:
-    """Return events tables with the types they have, as `write_events` has stored them.
-
-    :return: with the column ``date``, if the tables are in folders by day.
-    """
-    frames = [read_frame(spark, open_stored(path)) for path in paths]
-    read = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
-    names = [name for name in (*BY_NAME, DATE.name) if name in read.columns]
-    return read.select(*names)
-
-
 def event_rows(paths: Iterable[str], above: Mapping[str, int] | None = None) -> Rows:
-    """The same rows for tasks to read; columns of text are dictionaries.
+    """Rows of events tables for tasks to read; columns of text are dictionaries.
 
     :param above: of servers, a last LSN that is not wanted: files that have no later ones are left
         out.

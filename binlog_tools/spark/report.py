@@ -59,7 +59,7 @@ def command(
     4). Neither Spark nor Java is needed.
     """
     need("report", "numpy", "pyarrow", "deltalake")
-    from binlog_tools.spark.definitions.errors import TableError
+    from binlog_tools.spark.errors import TableError
     from binlog_tools.spark.reporting.making import PeriodError, Request, deploys_of, make
     from binlog_tools.spark.reporting.series import Period
 

@@ -21,8 +21,7 @@ from pyspark.sql import SparkSession
 
 from beanstalk_twisted.printable import escape
 from binlog_tools.spark import sink
-from binlog_tools.spark.definitions.errors import JAVA_ADVICE, CodedError
-from binlog_tools.spark.errors import exit_code, explain_error
+from binlog_tools.spark.errors import JAVA_ADVICE, CodedError, exit_code, explain_error
 from binlog_tools.spark.source import register
 
 SETTINGS: Final = {

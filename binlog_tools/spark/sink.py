@@ -21,7 +21,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from binlog_tools.spark.definitions.errors import SinkError, SparkTooOld
+from beanstalk_twisted.client.errors import ClientError
+from binlog_tools.spark.errors import SinkError, SparkTooOld
 from binlog_tools.spark.writing.job_rows import JobRows, SinkOptions
 from binlog_tools.spark.writing.putting import Batch, Tally, forget_keys, put_partition
 
@@ -176,7 +177,7 @@ def forget(options: SinkOptions, messages: Sequence[Any], batch: Batch) -> None:
     try:
         count = forget_keys(options, batch, len(messages), sorted(tubes))
         _log.info("%d keys of batch %d forgotten", count, batch.number)
-    except OSError as problem:
+    except ClientError as problem:
         _log.warning("the keys of batch %d stay for %d s: %s", batch.number, options.unique_s,
                      problem)  # fmt: skip
 

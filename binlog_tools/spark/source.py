@@ -17,7 +17,7 @@ from binlog_tools.spark.definitions.addresses import name_of
 from binlog_tools.spark.definitions.columns import (
     ddl,
 )
-from binlog_tools.spark.definitions.errors import SourceError, SparkTooOld, damaged
+from binlog_tools.spark.errors import SourceError, SparkTooOld, damaged
 from binlog_tools.spark.files import archived_at
 from binlog_tools.spark.reading.finding import BrokenFile, Findings, Gap, find
 from binlog_tools.spark.reading.opening import (

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from binlog_tools.spark.definitions.packing import packed
-from binlog_tools.spark.storing.locations import Location
-from binlog_tools.spark.storing.tables import (
+from binlog_tools.spark.reading.planning import packed
+from binlog_tools.spark.storing import (
     FILE_BYTES,
     File,
+    Location,
     StoredTable,
     batches_of,
     dataset_of,

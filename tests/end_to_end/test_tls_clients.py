@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from binlog_tools.cli.commands import cli as inspect_cli
 from binlog_tools.queue.cli.commands import cli
-from binlog_tools.spark.definitions.errors import SinkError
+from binlog_tools.spark.errors import SinkError
 from binlog_tools.spark.writing.job_rows import JobRows, SinkOptions
 from binlog_tools.spark.writing.putting import put_partition
 from tests.certificates import Certificates

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from benchmarks.spark.history import SMALL, Made, make
-from binlog_tools.spark.definitions.errors import CodedError
+from binlog_tools.spark.errors import CodedError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

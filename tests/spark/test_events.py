@@ -17,11 +17,11 @@ from beanstalk_twisted.binlog.segments.format import (
     decode_segment_header,
 )
 from binlog_tools.spark.definitions.columns import BY_NAME
-from binlog_tools.spark.definitions.errors import SourceError, TableError
+from binlog_tools.spark.errors import SourceError, TableError
 from binlog_tools.spark.events import Written, event_rows, log_rows, write_events
 from binlog_tools.spark.reading.options import parse_options
 from binlog_tools.spark.reading.planning import mark_names
-from binlog_tools.spark.storing.tables import open_stored
+from binlog_tools.spark.storing import open_stored
 from binlog_tools.spark.tasks import Rows
 from tests.binlog.scribe import UUID, flipped, segment_files
 from tests.spark.expected import rows_of

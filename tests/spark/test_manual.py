@@ -7,8 +7,8 @@ import runpy
 from pathlib import Path
 
 from binlog_tools.spark.cli.main import LIVE_METRICS, cli
-from binlog_tools.spark.definitions.errors import CODES
-from binlog_tools.spark.tables.layouts import LAYOUTS
+from binlog_tools.spark.errors import CODES
+from binlog_tools.spark.tables.increments import LAYOUTS
 from tests.test_docs import ROOT, section, tables
 
 DOCS: Path = ROOT / "docs"

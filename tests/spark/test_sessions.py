@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from binlog_tools.spark.session import prepare_java
-from binlog_tools.spark.storing.tables import open_stored
+from binlog_tools.spark.storing import open_stored
 from binlog_tools.spark.tasks import in_tasks
 from tests.binlog.scribe import segment_files
 from tests.ports import free_ports

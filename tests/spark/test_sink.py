@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,11 +24,9 @@ from beanstalk_twisted.binlog.records.jobs import NEVER_NS, Reason, State
 from beanstalk_twisted.binlog.segments.format import RECORD
 from beanstalk_twisted.binlog.tags import Tags
 from benchmarks.spark.history import Made
-from binlog_tools.client import parse_stats
 from binlog_tools.logs.live_set import live_at
 from binlog_tools.logs.opening import open_source
-from binlog_tools.spark.definitions.errors import SinkError
-from binlog_tools.spark.errors import explain_error
+from binlog_tools.spark.errors import SinkError, explain_error
 from binlog_tools.spark.session import PATIENCE_S
 from binlog_tools.spark.sink import (
     BeanstalkSink,
@@ -90,8 +88,15 @@ def keys_of(client: Connection, write: str, batch: int, tube: bytes) -> int:
     return forget_keys(options, Batch(write, batch), 4, [tube])
 
 
+def stat(client: Connection, name: str, command: bytes = b"stats") -> int:
+    """A number that the server says."""
+    found = re.search(rb"^%b: (\d+)$" % name.encode(), client.ask(command + b"\r\n"), re.MULTILINE)
+    assert found is not None
+    return int(found[1])
+
+
 def ready(client: Connection) -> int:
-    return int(parse_stats(client.ask(b"stats\r\n"))[b"current-jobs-ready"])
+    return stat(client, "current-jobs-ready")
 
 
 def numbered(spark: SparkSession, count: int) -> DataFrame:
@@ -240,7 +245,7 @@ def driver_of(port: int, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 def wait_for_jobs(client: Connection, count: int, driver: subprocess.Popen[bytes]) -> None:
     """Return when so many jobs were put, while the driver runs."""
-    while int(parse_stats(client.ask(b"stats\r\n"))[b"total-jobs"]) < count:
+    while stat(client, "total-jobs") < count:
         assert driver.poll() is None
         time.sleep(0.01)
 
@@ -285,8 +290,11 @@ def test_the_example_puts_what_lives_in_a_log(
         if RECORD.unpack(each.record)[1] != State.BURIED
     )
     assert expected.total() > 10
-    found = {tube: int(stats[b"current-jobs-ready"]) + int(stats[b"current-jobs-delayed"])
-             for tube, stats in tubes_of(client, expected)}  # fmt: skip
+    states = ("current-jobs-ready", "current-jobs-delayed")
+    found = {
+        tube: sum(stat(client, state, b"stats-tube %b" % tube) for state in states)
+        for tube in expected
+    }
     assert found == expected
 
 
@@ -315,15 +323,6 @@ def test_the_example_puts_tags_and_counts_what_is_left_out(
     one = [*zip(words, ("3", "u", "60", "g", "3"), strict=True)]
     assert sorted(found) == sorted([*one, ("size", "3"), ("size", "4")])
     assert "state: delayed" not in listed
-
-
-def tubes_of(
-    client: Connection, tubes: Iterable[bytes]
-) -> Iterator[tuple[bytes, dict[bytes, bytes]]]:
-    """What the server says of them."""
-    for tube in tubes:
-        reply = client.ask(b"stats-tube %b\r\n" % tube)
-        yield tube, parse_stats(reply.partition(b"\r\n")[2])
 
 
 # Without Spark.

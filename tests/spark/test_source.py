@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 
 from binlog_tools.spark.definitions.columns import COLUMNS, UNASKED
-from binlog_tools.spark.definitions.errors import SourceError
+from binlog_tools.spark.errors import SourceError
 from binlog_tools.spark.source import ATTEMPTS, BinlogSource, started
 from tests.binlog.scribe import NS, T0, Scribe, flipped, put, segment_files
 from tests.sampling import one_in
@@ -241,20 +241,6 @@ def test_a_damaged_frame_outside_the_bounds_is_no_failure(tmp_path: Path) -> Non
         read(path, lsnFrom=before)
     assert read(path, lsnFrom=behind) == rows[at + 1 :]
     assert read(path, lsnTo=before) == read(path, lsnTo=before, damage="skip") == rows[:at]
-
-
-# Damage.
-
-
-def test_damage_can_be_counted_in_the_result(tmp_path: Path) -> None:
-    names = sorted(FILES)
-    raw = FILES[names[1]]
-    path = archived(tmp_path, {**FILES, names[1]: flipped(raw, raw.index(b"\xb5TQF", 4200) + 9)})
-    with pytest.raises(SourceError, match=r"\[BINLOG_DAMAGED\].*damage.*skip"):
-        read(path)
-    rows = read(path, damage="skip")
-    (damage,) = [row for row in rows if row["event"] == "damage"]
-    assert damage["segment"] == 2 and damage["bytes"] > 0
 
 
 # A busy machine.

@@ -27,15 +27,14 @@ from binlog_tools.spark.cli.running import (
 from binlog_tools.spark.definitions.addresses import within
 from binlog_tools.spark.events import event_rows, log_rows, write_events
 from binlog_tools.spark.following.logs import Lag
-from binlog_tools.spark.live.running import BATCH_BYTES, Follower, LiveTables, Request
+from binlog_tools.spark.live import BATCH_BYTES, Follower, LiveTables, Request
 from binlog_tools.spark.reading.options import parse_options
 from binlog_tools.spark.segments.wanted import DAMAGE_CHOICES
 from binlog_tools.spark.session import explained
-from binlog_tools.spark.storing.tables import RETENTION_HOURS, open_stored
+from binlog_tools.spark.storing import RETENTION_HOURS, open_stored
 from binlog_tools.spark.stream_metrics import MetricsServer, Sample
 from binlog_tools.spark.tables.engines import InProcess, Spark
-from binlog_tools.spark.tables.increments import Updated, update
-from binlog_tools.spark.tables.layouts import INTERNAL
+from binlog_tools.spark.tables.increments import INTERNAL, Updated, update
 
 
 @click.command()

@@ -21,14 +21,12 @@ from binlog_tools.console.output import Output, progress
 from binlog_tools.console.wording import told
 from binlog_tools.logs.quantities import format_size, parse_time
 from binlog_tools.spark.definitions.addresses import normal, within
-from binlog_tools.spark.definitions.errors import TableError
-from binlog_tools.spark.events import holds_events
+from binlog_tools.spark.errors import TableError
 from binlog_tools.spark.reading.finding import Findings, find, named, refuse_nothing
-from binlog_tools.spark.reading.measuring import Segment
+from binlog_tools.spark.reading.planning import Segment
 from binlog_tools.spark.segments.wanted import DAMAGE_CHOICES
 from binlog_tools.spark.session import active, explained, session, wants_stacks
-from binlog_tools.spark.storing.locations import Location
-from binlog_tools.spark.storing.tables import holds_table, open_stored
+from binlog_tools.spark.storing import Location, holds_table, open_stored
 
 LOOK_SECONDS: Final = 0.25
 """How often the bar asks Spark how far it is."""
@@ -179,7 +177,7 @@ Command = Callable[..., Any]
 
 def are_events(inputs: tuple[str, ...], source: str) -> bool:
     """Return True if the inputs are events tables."""
-    return source == "events" or (source == "auto" and any(map(holds_events, inputs)))
+    return source == "events" or (source == "auto" and any(map(holds_table, inputs)))
 
 
 def look(inputs: tuple[str, ...], source: str) -> None:

@@ -1,6 +1,3 @@
-"""What all parts go by: the columns of the events table (`columns`), the errors with their codes
-(`errors`), paths and URLs (`addresses`), how work is shared out (`packing`), and how bodies are
-shown (`samples`).
-
-Imports nothing of the packages beside it, and nothing that knows of Spark.
+"""What all parts go by: the columns of the events table (`columns`), and paths and URLs
+(`addresses`).  Imports nothing of the parts beside it, and no Spark.
 """

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from beanstalk_twisted.binlog.reading.segment import Hole
 from beanstalk_twisted.binlog.segments.format import REHOMED, SEGMENT_HEADER_BYTES
-from binlog_tools.spark.definitions.errors import SourceError
+from binlog_tools.spark.errors import SourceError
 from binlog_tools.spark.files import open_file
-from binlog_tools.spark.reading.measuring import Segment
-from binlog_tools.spark.reading.planning import SEQ_BITS, Share, header_mark
+from binlog_tools.spark.reading.planning import SEQ_BITS, Segment, Share, header_mark
 from binlog_tools.spark.segments.wanted import Place, Span, Stretch
 
 VERSION: Final = 2

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from beanstalk_twisted.object_storage.store import BadUrl
-from binlog_tools.spark.definitions.errors import SourceError, bad_url, damaged, unreadable
+from binlog_tools.spark.errors import SourceError, bad_url, damaged, unreadable
 from binlog_tools.spark.files import archived_at, expanded
 from binlog_tools.spark.following.logs import (
     Bookmarks,

@@ -21,17 +21,20 @@ from binlog_tools.spark.histories.records import (
     COPY,
     EVENTS,
     GONE,
+    NONE,
     READY,
     RESERVE,
     RESERVED,
     STATES,
     TOUCH,
     UPDATE,
+    Ints,
+    among,
+    changes,
     codes,
     column,
 )
 from binlog_tools.spark.histories.tables import is_coded, table, texts
-from binlog_tools.spark.histories.windows import NONE, Ints, among, changes
 
 MINUTE_NS: Final = 60_000_000_000
 MINUTES_A_DAY: Final = 1440
@@ -266,12 +269,12 @@ def _lengths(intervals: Intervals, place: Ints) -> Iterator[_Facts]:
 def _counted(kind: int, place: Ints, since_ns: Ints, until_ns: Ints) -> _Facts:
     minute = until_ns // MINUTE_NS
     keys = _Keys.of(minute)
-    number = keys.number(place, kind, minute) * _SLOTS + _slot_codes(until_ns - since_ns)
+    number = keys.number(place, kind, minute) * _SLOTS + slots_of(until_ns - since_ns)
     number = np.sort(number)
     heads = np.flatnonzero(changes(number))
     number, slot = np.divmod(number[heads], _SLOTS)
     count = np.diff(np.append(heads, len(until_ns)))
-    return _Facts(*keys.parts(number), _slots(slot), count)
+    return _Facts(*keys.parts(number), lengths_of(slot), count)
 
 
 _POWERS: Final = 10 ** np.arange(19, dtype=np.int64)
@@ -281,15 +284,17 @@ _SLOTS: Final = 2 * 20 * 1000
 """More than there are lengths of three digits, of either sign."""
 
 
-def _slot_codes(lengths_ns: Ints) -> Ints:
-    """Of lengths, their first three digits and how many more there are, as one number."""
+def slots_of(lengths_ns: Ints) -> Ints:
+    """Of lengths, their first three digits and how many more there are, as one number: a longer one
+    has a higher one, if neither is negative.
+    """
     size = np.abs(lengths_ns)
     more = np.maximum(0, np.searchsorted(_POWERS, size, side="right") - 3)
     found: Ints = np.where(lengths_ns < 0, _SLOTS // 2, 0) + more * 1000 + size // _POWERS[more]
     return found
 
 
-def _slots(codes: Ints) -> Ints:
+def lengths_of(codes: Ints) -> Ints:
     """The lengths of these codes."""
     more, digits = np.divmod(codes % (_SLOTS // 2), 1000)
     return np.where(codes >= _SLOTS // 2, -1, 1) * digits * _POWERS[more]

@@ -29,6 +29,8 @@ from binlog_tools.spark.histories.records import (
     GROUP_ENDED,
     KICK,
     MOVE,
+    NO_ROW,
+    NONE,
     RELEASE,
     RESERVE,
     RESERVED,
@@ -36,19 +38,15 @@ from binlog_tools.spark.histories.records import (
     TOUCH,
     TTR_EXPIRED,
     UPDATE,
-    Records,
-    Starts,
-    records_of,
-)
-from binlog_tools.spark.histories.windows import (
-    NO_ROW,
-    NONE,
     Codes,
     Flags,
     Groups,
     Ints,
+    Records,
+    Starts,
     among,
     at,
+    records_of,
 )
 
 ENDS: Final = (*EVENTS, "cancel", "due", "restart", "unlogged")

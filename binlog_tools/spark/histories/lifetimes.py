@@ -4,12 +4,13 @@ Counters are those of the job's newest record, so they are right also where reco
 What lasts counts in no sum.
 """
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from binlog_tools.spark.histories.intervals import Intervals, since_known
+from binlog_tools.spark.histories.intervals import ENDS, Intervals, since_known
 from binlog_tools.spark.histories.records import (
     BURIED,
     BURY,
@@ -20,6 +21,8 @@ from binlog_tools.spark.histories.records import (
     EVENTS,
     GONE,
     MOVE,
+    NO_ROW,
+    NONE,
     PUT,
     READY,
     RELEASE,
@@ -27,24 +30,215 @@ from binlog_tools.spark.histories.records import (
     RESERVED,
     RETURN,
     STATES,
+    TOUCH,
     UPDATE,
+    Codes,
+    Flags,
+    Groups,
+    Ints,
     Records,
     Starts,
+    among,
+    at,
+    changes,
     chosen,
     codes,
     column,
+    numbers,
     records_of,
 )
 from binlog_tools.spark.histories.tables import (
+    ATTEMPTS,
     LIFETIMES,
     SNAPSHOT,
+    WORKERS,
     is_coded,
     moments,
     nullable,
+    of_days,
     table,
     texts,
 )
-from binlog_tools.spark.histories.windows import NO_ROW, NONE, Flags, Ints, among, at
+
+
+class _Parts(NamedTuple):
+    """Intervals that belong to an attempt, or are the wait for it: columns of the same length.
+
+    :ivar interval: the row of the intervals that it follows from.
+    :ivar returns: of the job before it, which tell runs of the same number apart.
+    :ivar is_wait: it is a wait, ``length_ns`` long (`NONE`: not known).
+    :ivar is_run: the job was reserved; else only the end of the run is in the log.
+    :ivar ended_by: how the run ended with this part, or -1.
+    """
+
+    interval: Ints
+    attempt: Ints
+    returns: Ints
+    is_wait: Flags
+    is_run: Flags
+    length_ns: Ints
+    ended_ns: Ints
+    ended_by: Codes
+
+
+def attempts_of(intervals: Intervals, day: Ints | None = None) -> pa.Table:
+    """:param day: of each job, counted from the epoch: then there is a column ``date`` too.
+    :return: with the schema `tables.ATTEMPTS`, by job, revivals and attempt.
+    """
+    parts, runs = _grouped(intervals, _parts_of(intervals))
+    records, interval = intervals.records, parts.interval
+    last = interval[runs.lasts]
+    ends = runs.newest(parts.ended_by >= 0)[runs.lasts]
+    started_ns = runs.least(np.where(parts.is_run, intervals.run_since_ns[interval], NONE))
+    ended_ns = at(parts.ended_ns, ends, NONE)
+    incarnation = runs.most(np.where(parts.is_run, records.incarnation[interval], NO_ROW))
+    connection = runs.most(np.where(parts.is_wait, 0, records.connection[interval]))
+    wait_ns = runs.most(np.where(parts.length_ns == NONE, NO_ROW, parts.length_ns))
+    is_over = (started_ns != NONE) & (ended_ns != NONE)
+    ended_by = at(parts.ended_by, ends, NO_ROW)
+    events, rows = records.events, pa.array(intervals.row[last])
+    made = table(ATTEMPTS, {
+        **{name: column(events, name).take(rows) for name in ("server", "job", "tube")},
+        "incarnation": pa.array(incarnation, mask=incarnation == NO_ROW),
+        "connection": pa.array(connection, mask=connection == 0),
+        "revivals": intervals.revivals[last], "attempt": parts.attempt[runs.lasts],
+        "first": moments(runs.least(np.where(parts.is_wait, NONE, intervals.at_ns[interval]))),
+        "started": moments(started_ns), "ended": moments(ended_ns),
+        "started_ns": nullable(started_ns), "ended_ns": nullable(ended_ns),
+        "ended_by": texts(ENDS, ended_by),
+        "touches": runs.count(parts.is_run & (records.event[interval] == TOUCH)),
+        "wait_ns": pa.array(wait_ns, mask=wait_ns == NO_ROW),
+        "run_ns": pa.array(ended_ns - started_ns, mask=~is_over),
+    }, is_coded(events))  # fmt: skip
+    return made if day is None else of_days(made, day[intervals.jobs.number[last]])
+
+
+def _parts_of(intervals: Intervals) -> _Parts:
+    """In the order of the intervals: the run of which only the end is known, the interval itself,
+    the wait after it.
+    """
+    records = intervals.records
+    state, event = records.state, records.event
+    is_taken = intervals.next_event == RESERVE
+    unseen = np.flatnonzero(intervals.has_unseen)
+    runs = np.flatnonzero(state == RESERVED)
+    waits = np.flatnonzero((state == READY) & is_taken)
+    later = np.flatnonzero(intervals.has_ready & is_taken)
+    counts = (len(unseen), len(runs), len(waits), len(later))
+    unknown = [np.full(count, NONE) for count in counts]
+    wait_ns = np.where(since_known(intervals), intervals.next_ns - intervals.at_ns, NONE)[waits]
+    goes_on = among(intervals.ended_by[runs], (TOUCH, UPDATE))
+    run_end = np.where(goes_on, NO_ROW, intervals.ended_by[runs])
+    none = [np.full(count, NO_ROW, np.int8) for count in counts]
+    interval = np.concatenate([unseen, runs, waits, later])
+    is_return = (event == RETURN).astype(np.int8)
+    order = np.argsort(interval * 4 + np.repeat([0, 1, 1, 2], counts), kind="stable")
+    parts = _Parts(
+        interval,
+        np.concatenate([records.reserves[unseen] + is_return[unseen], records.reserves[runs],
+                        intervals.next_reserves[waits], intervals.next_reserves[later]]),
+        intervals.returns[interval]
+        - np.where(np.arange(len(interval)) < len(unseen), is_return[interval], 0),
+        np.repeat([False, False, True, True], counts),
+        np.repeat([False, True, False, False], counts),
+        np.concatenate([*unknown[:2], wait_ns, (intervals.next_ns - intervals.ready_ns)[later]]),
+        np.concatenate([intervals.at_ns[unseen], intervals.end_ns[runs], *unknown[2:]]),
+        np.concatenate([event[unseen], run_end, *none[2:]]).astype(np.int8),
+    )  # fmt: skip
+    return _taken(parts, order)
+
+
+def _taken(parts: _Parts, rows: Ints) -> _Parts:
+    columns: Any = parts
+    return _Parts(*(part[rows] for part in columns))
+
+
+def _grouped(intervals: Intervals, parts: _Parts) -> tuple[_Parts, Groups]:
+    """The parts of each attempt as neighbours, which they are already but in logs with gaps."""
+    job, revivals = intervals.jobs.number[parts.interval], intervals.revivals[parts.interval]
+    is_first = changes(job, revivals, parts.attempt, parts.returns)
+    heads = np.flatnonzero(is_first)
+    keys = (parts.returns[heads], parts.attempt[heads], revivals[heads], job[heads])
+    order = np.lexsort(keys)
+    are_distinct = not len(job[heads]) or changes(*keys).all()
+    if are_distinct and (order == np.arange(len(order))).all():
+        return parts, Groups(is_first)
+    order = np.lexsort((parts.returns, parts.attempt, revivals, job))
+    parts = _taken(parts, order)
+    return parts, Groups(changes(job[order], revivals[order], parts.attempt, parts.returns))
+
+
+OF_WORKERS: Final = ("server", "incarnation", "connection", "job", "started_ns", "ended_ns",
+                  "ended_by")  # fmt: skip
+"""What is needed of attempts."""
+
+RUN_ENDS: Final = {
+    "deletes": ("delete",), "releases": ("release",), "buries": ("bury",), "moves": ("move",),
+    "timeouts": ("ttr-expired",), "disconnects": ("disconnect-release",),
+    "lost": ("restart", "unlogged", "cancel"),
+}  # fmt: skip
+
+
+_KNOWN: Final = tuple(end for ends in RUN_ENDS.values() for end in ends)
+
+
+def workers_of(attempts: pa.Table) -> pa.Table:
+    """:param attempts: all those of some connections.
+    :return: with the schema `tables.WORKERS`.
+    """
+    named = pc.and_(pc.is_valid(attempts["connection"]), pc.is_valid(attempts["incarnation"]))
+    attempts = attempts.select(OF_WORKERS).filter(named)
+    servers = column(attempts, "server").dictionary_encode()
+    names = ("incarnation", "connection", "started_ns")
+    keys = (servers.indices.to_numpy(zero_copy_only=False), *(
+        numbers(attempts, name) for name in names))  # fmt: skip
+    order = np.lexsort(keys[::-1])
+    server, incarnation, connection, started = (each[order] for each in keys)
+    job, ended = (numbers(attempts, name)[order] for name in ("job", "ended_ns"))
+    ended_by = codes(attempts, "ended_by", _KNOWN)[order]
+    is_running = column(attempts, "ended_by").is_null().to_numpy(zero_copy_only=False)
+    workers = Groups(changes(server, incarnation, connection))
+    is_over = (started != NONE) & (ended != NONE)
+    heads = workers.starts
+    return table(WORKERS, {
+        "server": texts(servers.dictionary, server[heads]), "incarnation": incarnation[heads],
+        "connection": connection[heads],
+        "first": moments(workers.least(np.where(started == NONE, ended, started))),
+        "last": _newest(workers, np.where(ended == NONE, started, ended)),
+        "jobs": _distinct(workers, job), "runs": workers.count(np.ones(len(job), bool)),
+        "run_ns": workers.sum(np.where(is_over, ended - started, 0)),
+        "busy_ns": workers.sum(_alone(workers, started, ended, is_over)),
+        **{name: workers.count(np.isin(ended_by, list(map(_KNOWN.index, ends))))
+           for name, ends in RUN_ENDS.items()},
+        "running": workers.count(is_running[order]),
+    })  # fmt: skip
+
+
+def _newest(workers: Groups, moments_ns: Ints) -> Any:
+    most = workers.most(np.where(moments_ns == NONE, -1, moments_ns))
+    return moments(np.where(most < 0, NONE, most))
+
+
+def _distinct(workers: Groups, job: Ints) -> Ints:
+    order = np.lexsort((job, workers.number))
+    return workers.count(changes(workers.number, job[order]))
+
+
+def _alone(workers: Groups, started: Ints, ended: Ints, is_over: Any) -> Ints:
+    """How much of each run lies behind the ends of all runs of the connection that began before it:
+    a connection may hold several jobs at once.
+    """
+    until = np.where(is_over, ended, 0)
+    # The latest end so far in each group, as a maximum of ranks, which leave room for the group.
+    order = np.argsort(until)
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    newest = np.maximum.accumulate(rank + workers.number * len(order))
+    before = until[order[newest - workers.number * len(order)]]
+    rows = np.arange(len(order))
+    covered = np.where(rows == workers.first, 0, np.append(0, before)[: len(order)])
+    return np.where(is_over, np.maximum(0, ended - np.maximum(started, covered)), 0)
+
 
 OUTCOMES: Final = ("done", "dead", "expired", "deleted", "alive", "cancelled")
 

@@ -18,18 +18,20 @@ from binlog_tools.spark.histories.counters import (
     MINUTES_A_DAY,
     by_day,
 )
-from binlog_tools.spark.histories.records import GONE, STATES, codes
-from binlog_tools.spark.histories.tables import TUBE_MINUTES, nullable, table
-from binlog_tools.spark.histories.windows import (
+from binlog_tools.spark.histories.records import (
+    GONE,
     NO_ROW,
     NONE,
+    STATES,
     Codes,
     Flags,
     Groups,
     Ints,
     at,
     changes,
+    codes,
 )
+from binlog_tools.spark.histories.tables import TUBE_MINUTES, nullable, table
 
 COUNTS: Final = {
     "puts": "put", "reserves": "reserve", "deletes": "delete", "timeouts": "ttr-expired",

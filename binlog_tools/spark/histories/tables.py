@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from binlog_tools.spark.definitions.columns import arrow_type
-from binlog_tools.spark.histories.windows import NONE, Ints
+from binlog_tools.spark.histories.records import NONE, Ints
 
 _OTHERS: Final = {"map": pa.map_(pa.int64(), pa.int64()), "double": pa.float64()}
 

@@ -16,7 +16,7 @@ from beanstalk_twisted.binlog.segments.format import (
 )
 from beanstalk_twisted.binlog.segments.seals import read_seal
 from beanstalk_twisted.object_storage.store import BadUrl, is_url
-from binlog_tools.spark.definitions.errors import SourceError, bad_url, damaged, unreadable
+from binlog_tools.spark.errors import SourceError, bad_url, damaged, unreadable
 from binlog_tools.spark.files import BadRange, LocalFile, LogFile, open_file
 from binlog_tools.spark.reading.planning import Share, Task, Trouble
 from binlog_tools.spark.segments.wanted import Place, Verify, Wanted
@@ -151,8 +151,7 @@ def task_batches(task: Task, wanted: Wanted) -> Iterator[Any]:
 
 
 def _batches_of(item: Share | Trouble, wanted: Wanted, held: Held) -> Iterator[Any]:
-    from binlog_tools.spark.segments.decoding import batches
-    from binlog_tools.spark.segments.producing import damage_row
+    from binlog_tools.spark.segments.decoding import batches, damage_row
 
     if isinstance(item, Trouble):
         yield damage_row(wanted.columns, item.place, item.lsn, item.problem, size=item.size)

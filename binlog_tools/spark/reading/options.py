@@ -12,7 +12,7 @@ from urllib.parse import quote
 from beanstalk_twisted.binlog.segments.format import SegmentHeader
 from binlog_tools.logs.quantities import parse_size, parse_time
 from binlog_tools.spark.definitions.columns import BY_NAME, UNASKED
-from binlog_tools.spark.definitions.errors import SourceError
+from binlog_tools.spark.errors import SourceError
 from binlog_tools.spark.reading.planning import TASK_BYTES
 from binlog_tools.spark.segments.wanted import (
     COPIES_CHOICES,

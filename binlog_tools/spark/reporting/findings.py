@@ -7,14 +7,14 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from binlog_tools.spark.reporting.readings import Readings, server_text
-from binlog_tools.spark.reporting.scales import (
+from binlog_tools.spark.reporting.page import (
     count_text,
     length_text,
     seconds_text,
     share_text,
     time_text,
 )
+from binlog_tools.spark.reporting.readings import Readings, server_text
 from binlog_tools.spark.reporting.series import (
     ALL,
     OTHERS,
@@ -254,8 +254,6 @@ def _restarts(now: Readings) -> Iterator[Finding]:
 
 
 def worker_text(row: dict[str, object]) -> str:
-    """Its name if the table knows one; else how a server's log names it."""
-    if row.get("name"):
-        return str(row["name"])
+    """How a server's log names it."""
     server = str(row["server"])
     return f"connection {row['connection']} of start {row['incarnation']} of {server_text(server)}"

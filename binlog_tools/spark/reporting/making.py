@@ -7,7 +7,14 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from binlog_tools.logs.quantities import parse_time
-from binlog_tools.spark.reporting.page import as_json, as_page
+from binlog_tools.spark.reporting.page import (
+    COARSEST,
+    MAX_PAGE_BYTES,
+    MINUTE_S,
+    as_json,
+    as_page,
+    time_text,
+)
 from binlog_tools.spark.reporting.readings import (
     MAX_MARKS,
     MINUTES,
@@ -16,7 +23,6 @@ from binlog_tools.spark.reporting.readings import (
     Selection,
     read,
 )
-from binlog_tools.spark.reporting.scales import COARSEST, MAX_PAGE_BYTES, MINUTE_S, time_text
 from binlog_tools.spark.reporting.sections import content_of
 from binlog_tools.spark.reporting.series import ALWAYS, Period
 

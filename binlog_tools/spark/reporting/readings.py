@@ -13,20 +13,22 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from binlog_tools.spark.definitions.addresses import within
-from binlog_tools.spark.definitions.errors import TableError
-from binlog_tools.spark.definitions.samples import readable
-from binlog_tools.spark.reporting.scales import MINUTE_S
+from binlog_tools.spark.errors import TableError
+from binlog_tools.spark.histories.failing import readable
+from binlog_tools.spark.reporting.page import MINUTE_S
 from binlog_tools.spark.reporting.series import (
     ALWAYS,
     ENDS,
     OTHERS,
     Flow,
     Period,
+    Rows,
     Series,
     flow,
     in_steps,
+    open_table,
+    seconds_of,
 )
-from binlog_tools.spark.reporting.stored import Rows, open_table, seconds_of
 
 ENDED_BY: Final = {
     "ttr-expired": "timeouts", "release": "releases", "bury": "buries",
@@ -128,8 +130,8 @@ class Mark(NamedTuple):
     """A moment that figures show.
 
     :ivar at: seconds since the epoch.
-    :ivar kind: ``deploy``; or how the server had ended before this start: ``kill``, ``stop`` in
-        order, or ``restart`` if that is not known.
+    :ivar kind: ``deploy``; or how the server had ended before this start: ``kill`` or, in order,
+        ``stop``.
     """
 
     at: float
@@ -263,15 +265,11 @@ def _jobs_of(kinds: Sequence[Row], jobs: Rows) -> list[Row]:
 
 
 def _read_lifetimes(readings: Readings, rows: Rows) -> None:
-    optional = [name for name in ("is_whole", *_DEAD) if name in rows.names]
-    for batch in rows.batches(["outcome", *optional]):
+    for batch in rows.batches(["outcome", "is_whole", *_DEAD]):
         for count in pc.value_counts(batch["outcome"]).to_pylist():
             readings.outcomes[count["values"]] += count["counts"]
-        if "is_whole" in optional:
-            readings.begun_before += pc.sum(pc.invert(batch["is_whole"])).as_py() or 0
-        # Tables of earlier versions know nothing of dead letters.
-        if {*_DEAD} <= {*optional}:
-            _add_dead(readings, batch)
+        readings.begun_before += pc.sum(pc.invert(batch["is_whole"])).as_py() or 0
+        _add_dead(readings, batch)
 
 
 _DEAD: Final = ("dead_from", "dead_reason", "dead_at")
@@ -321,68 +319,40 @@ def _failing_since(batch: pa.RecordBatch, start: float) -> pa.RecordBatch:
 
 def _read_workers(readings: Readings, rows: Rows) -> None:
     columns = (
-        "server", "incarnation", "connection", "jobs", "runs", "busy_ns", "deletes", *ENDS, "lost",
+        "server", "incarnation", "connection", "first", "last", "jobs", "runs", "busy_ns",
+        "deletes", *ENDS, "lost",
     )  # fmt: skip
-    starts: dict[tuple[str, int], float] = {}
-    timed = [name for name in ("first", "last") if name in rows.names]
-    rest = [name for name in ("name",) if name in rows.names]
-    best: list[Row] = []
-    for batch in rows.batches([*columns, *timed, *rest]):
-        if len(timed) == 2:
-            batch = _overlapping(batch, readings.period)
-            _note_starts(starts, batch)
+    for batch in rows.batches(columns):
+        batch = _overlapping(batch, readings.period)
         readings.worker_count += batch.num_rows
         readings.unended += pc.sum(batch["lost"]).as_py() or 0
-        best = _most([batch], "busy_ns", ("server", "incarnation", "connection"), best)
-    readings.workers = best
-    readings.marks += _restarts(starts, ", its first run")
+        keys = ("server", "incarnation", "connection")
+        readings.workers = _most([batch], "busy_ns", keys, readings.workers)
 
 
 def _starts_in(rows: Rows, period: Period) -> list[Mark]:
-    starts: dict[tuple[str, int], float] = {}
-    stopped: set[tuple[str, int]] = set()
-    names = [name for name in ("newest_ns", "stopped_ns") if name in rows.names]
-    for batch in rows.batches(["server", "incarnation", "first_ns", *names]):
-        for row in batch.to_pylist():
-            key = row["server"], row["incarnation"]
-            starts[key] = row["first_ns"] / 1e9
-            if row.get("stopped_ns") is not None and row["stopped_ns"] == row["newest_ns"]:
-                stopped.add(key)
-    ends = {key: "stop" if (key[0], key[1] - 1) in stopped else "kill" for key in starts}
-    found = _restarts(starts, ends=ends if "stopped_ns" in names else {})
-    return [mark for mark in found if period.start <= mark.at < period.end]
+    """A mark for each start of a server but the first that is known, by how it had ended before."""
+    found: dict[tuple[str, int], Row] = {
+        (row["server"], row["incarnation"]): row
+        for batch in rows.batches(["server", "incarnation", "first_ns", "newest_ns", "stopped_ns"])
+        for row in batch.to_pylist()
+    }
+    firsts: dict[str, int] = {}
+    marks = []
+    for server, number in sorted(found):
+        before = found.get((server, number - 1))
+        is_stop = before is not None and before["stopped_ns"] == before["newest_ns"]
+        kind, after = ("stop", "an ordered stop") if is_stop else ("kill", "a kill or crash")
+        at = found[server, number]["first_ns"] / 1e9
+        if firsts.setdefault(server, number) != number and period.start <= at < period.end:
+            text = f"{server_text(server)}: start {number} after {after}"
+            marks.append(Mark(at, kind, text))
+    return sorted(marks, key=lambda mark: mark.at)[-MAX_MARKS:]
 
 
 def _overlapping(batch: pa.RecordBatch, period: Period) -> pa.RecordBatch:
     firsts, lasts = seconds_of(batch["first"]), seconds_of(batch["last"])
     return batch.filter(pa.array(~((lasts < period.start) | (firsts >= period.end))))
-
-
-def _note_starts(starts: dict[tuple[str, int], float], batch: pa.RecordBatch) -> None:
-    keys = zip(batch["server"].to_pylist(), batch["incarnation"].to_pylist(), strict=True)
-    for key, first in zip(keys, seconds_of(batch["first"]).tolist(), strict=True):
-        if first == first:
-            starts[key] = min(starts.get(key, first), first)
-
-
-def _restarts(
-    starts: Mapping[tuple[str, int], float], what: str = "",
-    ends: Mapping[tuple[str, int], str] = {},
-) -> list[Mark]:  # fmt: skip
-    """A mark for each start of a server but the first that is known.
-
-    :param ends: how the server had ended before.
-    """
-    firsts: dict[str, int] = {}
-    for server, start in sorted(starts):
-        firsts.setdefault(server, start)
-    after = {"kill": " after a kill or crash", "stop": " after an ordered stop", "restart": what}
-    return [
-        Mark(at, kind, f"{server_text(server)}: start {start}{after[kind]}")
-        for (server, start), at in sorted(starts.items(), key=lambda pair: pair[1])
-        for kind in [ends.get((server, start), "restart")]
-        if start != firsts[server]
-    ][-MAX_MARKS:]
 
 
 def server_text(server: str) -> str:
@@ -429,7 +399,7 @@ MINUTES: Final = "tube_minutes"
 """The table that says what happened, and when; servers and tubes are known from it."""
 
 STARTS: Final = "starts"
-"""The table of starts of servers; without it a restart is known by its first run."""
+"""The table of starts of servers; `live` keeps none."""
 
 KNOWN: Final[Mapping[str, Any]] = {
     MINUTES: None,

@@ -6,16 +6,10 @@ from typing import Any, Final
 import numpy as np
 
 from binlog_tools.spark.reporting.findings import NO_SAMPLE, findings, worker_text
-from binlog_tools.spark.reporting.page import Content, Table
-from binlog_tools.spark.reporting.readings import (
-    KIND_JOBS,
-    MINUTES,
-    ROWS,
-    Readings,
-    server_text,
-)
-from binlog_tools.spark.reporting.scales import (
+from binlog_tools.spark.reporting.page import (
     MINUTE_S,
+    Content,
+    Table,
     count_text,
     length_text,
     moment_text,
@@ -23,6 +17,13 @@ from binlog_tools.spark.reporting.scales import (
     share_text,
     time_text,
     width_text,
+)
+from binlog_tools.spark.reporting.readings import (
+    KIND_JOBS,
+    MINUTES,
+    ROWS,
+    Readings,
+    server_text,
 )
 from binlog_tools.spark.reporting.series import (
     ALWAYS,
@@ -352,7 +353,7 @@ def _marks(now: Readings) -> Table:
     return Table(
         "marks", "Restarts and deploys",
         "As the figures mark them. A start is named by how the server had ended before: in order "
-        "(stop) or not (kill). It has the time of its first run if the tables do not have it.",
+        "(stop) or not (kill).",
         ["time (UTC)", "what", "text"],
         [[time_text(mark.at), mark.kind, mark.text] for mark in now.marks],
     )  # fmt: skip

@@ -13,30 +13,76 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from binlog_tools.spark.reporting.scales import MINUTE_S, TUBE_CELLS, WHOLE_STEPS, width_for
-from binlog_tools.spark.reporting.stored import Rows, seconds_of
+from binlog_tools.spark.errors import TableError
+from binlog_tools.spark.histories.counters import lengths_of, slots_of
+from binlog_tools.spark.reporting.page import MINUTE_S, TUBE_CELLS, WHOLE_STEPS, width_for
+from binlog_tools.spark.storing import LOG, Location, StoredTable, holds_table, open_stored
+
+
+class Rows:
+    """A table, read batch by batch: memory holds a batch, not the table.
+
+    :ivar names: its columns; empty if there is no file in it.
+    :ivar progress: `StoredTable.progress`.
+    :ivar is_live: `live` keeps it.
+    """
+
+    def __init__(self, place: str, table: StoredTable) -> None:
+        self._place = place
+        self._found = table.dataset() if table.files() else None
+        self.names = frozenset(() if self._found is None else self._found.schema.names)
+        self.progress = table.progress
+        self.is_live = (table.name or "").startswith("live ")
+
+    def batches(self, names: Sequence[str], where: Any = None) -> Iterator[pa.RecordBatch]:
+        """:param where: an expression of pyarrow.dataset; None: all rows.
+        :raise TableError: one of the columns is missing.
+        """
+        if self._found is None:
+            return
+        if missing := set(names) - self.names:
+            raise TableError(
+                "TABLE_COLUMN",
+                f"{self._place}: there is no column {', '.join(sorted(missing))}: is it a table of "
+                "python -m binlog_tools.spark?",
+            )
+        for batch in self._found.to_batches(columns=list(names), filter=where):
+            if batch.num_rows:
+                yield batch
+
+
+def open_table(place: str) -> Rows | None:
+    """Return a table, or None if there is none at this place.
+
+    :raise TableError: it is not whole, or cannot be read.
+    """
+    shown = Location.of(place)
+    if not shown.names():
+        return None
+    if not holds_table(place):
+        raise TableError(
+            "TABLE_NOT_FOUND",
+            f"{shown}: it is not whole (no {LOG}): whoever writes it has not finished, or was "
+            f"killed; wait, or make it again",
+        )
+    try:
+        return Rows(str(shown), open_stored(place))
+    except pa.ArrowException as problem:
+        text = str(problem).partition("\n")[0]
+        raise TableError("TABLE_NOT_FOUND", f"{shown}: it is no table: {text}") from None
+
+
+def seconds_of(times: Any) -> np.ndarray:
+    """A column of moments as seconds since the epoch, float64; NaN where there is none."""
+    micros = pc.cast(pc.cast(times, pa.timestamp("us", "UTC"), safe=False), pa.int64())
+    return np.asarray(micros.to_numpy(zero_copy_only=False), np.float64) / 1e6
+
 
 SLOTS: Final = 18_000
 """Lengths that are told apart in a group: 1,000 for each count of digits that 64 bits hold."""
 
 MOST_LOOSE: Final = 4_000_000
 """Entries that are not added up yet: 64 MB of memory."""
-
-
-def slots_of(lengths_ns: np.ndarray) -> np.ndarray:
-    """The place of each length among all that are told apart; a longer one has a higher place.
-
-    :param lengths_ns: whole numbers, 0 or more.
-    """
-    lengths = np.asarray(lengths_ns, np.int64)
-    powers = 10 ** np.arange(3, 19, dtype=np.int64)
-    digits = np.searchsorted(powers, lengths, side="right")
-    return digits * 1000 + lengths // 10**digits
-
-
-def lengths_of(slots: np.ndarray) -> np.ndarray:
-    """Lengths in nanoseconds, from their places."""
-    return np.asarray(slots % 1000 * 10 ** (slots // 1000), np.int64)
 
 
 class Lengths:

@@ -23,7 +23,7 @@ from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
 )
-from binlog_tools.spark.definitions.errors import SourceError
+from binlog_tools.spark.errors import SourceError
 from binlog_tools.spark.segments.wanted import MAX_NUMBER, Stretch, Verify
 
 WINDOW_BYTES: Final = 8 << 20

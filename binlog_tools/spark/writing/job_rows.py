@@ -10,9 +10,10 @@ import pyarrow.compute as pc
 
 from beanstalk_twisted.binlog.tags import MAX_METADATA_BYTES, WRITTEN_METADATA
 from beanstalk_twisted.client.addresses import Address, listed, token_of
-from binlog_tools.client import LIMIT_S
+from beanstalk_twisted.client.sync import TIMEOUT_S
+from beanstalk_twisted.wire.tags import PutTags, write_tags
 from binlog_tools.spark.definitions.columns import Column
-from binlog_tools.spark.definitions.errors import SinkError
+from binlog_tools.spark.errors import SinkError
 from binlog_tools.tube_names import TUBE_NAMES, is_tube_name
 
 MAX_NUMBER: Final = (1 << 63) - 1
@@ -81,7 +82,7 @@ class SinkOptions(NamedTuple):
     ttr_s: int = 60
     window_jobs: int = WINDOW_JOBS
     retry_s: float = RETRY_S
-    timeout_s: float = LIMIT_S
+    timeout_s: float = TIMEOUT_S
     result_path: str = ""
     unique_s: int = UNIQUE_S
     write: str = ""
@@ -105,7 +106,7 @@ class SinkOptions(NamedTuple):
             _tube(given.get("tube", "default")),
             _number(given, "priority", 1024), _number(given, "delay", 0), _number(given, "ttr", 60),
             _number(given, "window", WINDOW_JOBS, 1, WINDOW_JOBS),
-            _seconds(given, "retryTimeout", RETRY_S), _seconds(given, "timeout", LIMIT_S),
+            _seconds(given, "retryTimeout", RETRY_S), _seconds(given, "timeout", TIMEOUT_S),
             given.get("resultpath", ""), _number(given, "uniqueSeconds", UNIQUE_S, 1),
             *_write(given),
         )  # fmt: skip
@@ -183,32 +184,18 @@ class Tag(NamedTuple):
     :ivar number: the column of the number behind the key; empty: it has none.
     """
 
-    word: bytes
+    word: str
     number: str = ""
 
 
 TAGS: Final[Mapping[str, Tag]] = {
-    "unique_key": Tag(b"idp:", "unique_s"),
-    "concurrency_key": Tag(b"con:", "concurrency_limit"),
-    "job_group": Tag(b"grp:"),
-    "after": Tag(b"aft:"),
-    "metadata": Tag(b"meta:"),
+    "unique_key": Tag("idp:", "unique_s"),
+    "concurrency_key": Tag("con:", "concurrency_limit"),
+    "job_group": Tag("grp:"),
+    "after": Tag("aft:"),
+    "metadata": Tag("meta:"),
 }
 """The columns of tags, which are called as in the events table."""
-
-
-def tag_words(tag: Tag, keys: Sequence[bytes | None], values: Sequence[int] | None) -> list[bytes]:
-    """What stands on the lines of some rows, with a space before it; nothing where a key is
-    missing.
-
-    :param values: the numbers, None if the tag has none.
-    """
-    if values is None:
-        return [b"" if key is None else b" %b%b" % (tag.word, key) for key in keys]
-    return [
-        b"" if key is None else b" %b%b:%d" % (tag.word, key, value)
-        for key, value in zip(keys, values, strict=True)
-    ]
 
 
 TEXT: Final = ("binary", "string")
@@ -237,20 +224,32 @@ TYPES: Final = {each.name: TEXT if each.ddl.endswith("string") else NUMBER for e
 """Spark's types that each may be of."""
 
 
+class Job(NamedTuple):
+    """A row, as a `put` has it.
+
+    :ivar numbers: priority, delay, TTR, size of the body.
+    """
+
+    numbers: tuple[int, int, int, int]
+    body: bytes
+    tags: PutTags | None = None
+
+    def in_batch(self) -> bytes:
+        """What stands in a `put-batch`, without the CR LF behind the body."""
+        tags = b" " + write_tags(self.tags) if self.tags else b""
+        return b"%d %d %d %d%b\r\n%b" % (*self.numbers, tags, self.body)
+
+
 class Puts(NamedTuple):
     """Some rows, in order.
 
     :ivar tubes: where each goes.
-    :ivar requests: what puts it there, once that tube is used.
     :ivar first: number of the first one, in its partition.
     """
 
     tubes: Sequence[bytes]
-    requests: Sequence[bytes]
+    jobs: Sequence[Job]
     first: int = 0
-
-    def part(self, start: int, end: int | None = None) -> "Puts":
-        return Puts(self.tubes[start:end], self.requests[start:end], self.first + start)
 
 
 class JobRows:
@@ -267,13 +266,12 @@ class JobRows:
             raise _columns("there is no column `body`; it has the job itself, binary or string")
         self._at = {name: at for at, name in enumerate(names)}
         self._options = options
-        self._defaults = {"unique_key": (options.unique_s, 0), "concurrency_key": (1, 1)}
         for name, tag in TAGS.items():
             if tag.number in names and name not in names:
                 raise _columns(f"`{tag.number}` says nothing without a column `{name}`")
 
     @property
-    def tags(self) -> Mapping[str, bytes]:
+    def tags(self) -> Mapping[str, str]:
         """The columns of tags that there are, and the words that the server has to understand."""
         return {name: tag.word for name, tag in TAGS.items() if name in self._at}
 
@@ -286,39 +284,34 @@ class JobRows:
         bodies = self._bodies(batch, first, most_bytes)
         defaults = {"priority": options.priority, "delay": options.delay_s, "ttr": options.ttr_s}
         numbers = [self._numbers(batch, name, default, first) for name, default in defaults.items()]
-        if not self.tags:
-            requests = [
-                b"put %d %d %d %d\r\n%b\r\n" % (priority, delay_s, ttr_s, len(body), body)
-                for priority, delay_s, ttr_s, body in zip(*numbers, bodies, strict=True)
-            ]
-            return Puts(self._tubes(batch, first), requests, first)
-        tags = self._tag_words(batch, first)
-        requests = [
-            b"put %d %d %d %d%b\r\n%b\r\n" % (priority, delay_s, ttr_s, len(body), words, body)
-            for priority, delay_s, ttr_s, words, body in zip(*numbers, tags, bodies, strict=True)
-        ]
-        return Puts(self._tubes(batch, first), requests, first)
+        tags = self._tags(batch, first) if self.tags else [None] * len(bodies)
+        sizes = map(len, bodies)
+        jobs = list(map(Job, zip(*numbers, sizes, strict=True), bodies, tags))
+        return Puts(self._tubes(batch, first), jobs, first)
 
-    def _tag_words(self, batch: pa.RecordBatch, first: int) -> list[bytes]:
-        """All tags of each row, as they stand on its line."""
-        words = []
-        for name in self.tags:
-            tag = TAGS[name]
-            values = None
-            if tag.number:
-                default, least = self._defaults[name]
-                values = self._numbers(batch, tag.number, default, first, least)
-            words.append(tag_words(tag, self._keys(batch, name, first), values))
-        if {"job_group", "after"} <= self.tags.keys():
-            groups, after = (self._keys(batch, name, first) for name in ("job_group", "after"))
-            _refuse_waiting_for_itself(groups, after, first)
-        return [b"".join(each) for each in zip(*words, strict=True)]
+    def _tags(self, batch: pa.RecordBatch, first: int) -> list[PutTags | None]:
+        """The tags of each row; None for one without."""
+        unique, concurrency, groups, after, metadata = (
+            self._keys(batch, name, first) for name in TAGS
+        )
+        _refuse_waiting_for_itself(groups, after, first)
+        unique_s = self._numbers(batch, "unique_s", self._options.unique_s, first)
+        limits = self._numbers(batch, "concurrency_limit", 1, first, 1)
+        columns = zip(unique, unique_s, concurrency, limits, groups, after, metadata, strict=True)
+        return [
+            PutTags(key, seconds if key else 0, other, limit if other else 0, *rest)
+            if key or other or any(rest) else None
+            for key, seconds, other, limit, *rest in columns
+        ]  # fmt: skip
 
-    def _keys(self, batch: pa.RecordBatch, name: str, first: int) -> list[bytes | None]:
-        """Keys or groups, which are made as names of tubes are, or metadata; None where there is
+    def _keys(self, batch: pa.RecordBatch, name: str, first: int) -> list[bytes]:
+        """Keys or groups, which are made as names of tubes are, or metadata; empty where there is
         none.
         """
-        found: list[bytes | None] = _as_bytes(self._column(batch, name)).to_pylist()
+        column = self._column(batch, name)
+        if column is None:
+            return [b""] * batch.num_rows
+        found: list[bytes | None] = _as_bytes(column).to_pylist()
         for row, key in enumerate(found):
             if key is not None and name == "metadata":
                 if not WRITTEN_METADATA.fullmatch(key) or len(key) > MAX_METADATA_BYTES:
@@ -329,7 +322,7 @@ class JobRows:
                     )
             elif key is not None and not is_tube_name(key):
                 raise _value(first + row, f"its {name} is {key!r}, and no key: {TUBE_NAMES}")
-        return found
+        return [key or b"" for key in found]
 
     def _column(self, batch: pa.RecordBatch, name: str) -> Any:
         at = self._at.get(name)
@@ -378,11 +371,9 @@ class JobRows:
         return found
 
 
-def _refuse_waiting_for_itself(
-    groups: Sequence[bytes | None], after: Sequence[bytes | None], first: int
-) -> None:
+def _refuse_waiting_for_itself(groups: Sequence[bytes], after: Sequence[bytes], first: int) -> None:
     for row, (group, other) in enumerate(zip(groups, after, strict=True)):
-        if group is not None and group == other:
+        if group and group == other:
             raise _value(first + row, f"it waits for {group!r}, its own group, for ever")
 
 

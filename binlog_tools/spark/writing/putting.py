@@ -12,22 +12,27 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from beanstalk_twisted.client.addresses import Address
-from binlog_tools.client import Connection, Lost, announced, connect, parse_stats, tube_request
-from binlog_tools.spark.definitions.errors import SinkError
-from binlog_tools.spark.writing.job_rows import WINDOW_BYTES, JobRows, Puts, SinkOptions
+from beanstalk_twisted.client import errors
+from beanstalk_twisted.client.commands.specs import PUT, PUT_TAGGED, SPECS
+from beanstalk_twisted.client.commands.tags import JobCount
+from beanstalk_twisted.client.sync import Asked, Client, Pipeline
+from beanstalk_twisted.wire.forms import Inserted
+from beanstalk_twisted.wire.grammar import CRLF
+from beanstalk_twisted.wire.tags import MAX_BATCH_BYTES, MAX_METADATA_BYTES, BatchKey, PutTags
+from binlog_tools.spark.errors import SinkError
+from binlog_tools.spark.writing.job_rows import WINDOW_BYTES, Job, JobRows, Puts, SinkOptions
 
 FIRST_PAUSE_S: Final = 0.1
 LAST_PAUSE_S: Final = 5.0
 """How long to wait for a server that refuses or is away: it doubles in between."""
 
-MAX_BATCH_BYTES: Final = 15 << 20
-"""The bodies of a `put-batch` (docs/extensions.md, "Limits"); a larger row is put alone."""
+MOST_IN_BATCH: Final = MAX_BATCH_BYTES - MAX_METADATA_BYTES
+"""Bytes of a body; a larger one is put alone."""
 
 FORGOTTEN_AT_ONCE: Final = 100
 """Keys that are forgotten with one round trip."""
 
-REFUSALS: Final = (b"DRAINING", b"OUT_OF_MEMORY")
+REFUSALS: Final = (errors.Draining, errors.OutOfMemory)
 """The rows were not taken; they may be, later."""
 
 KEYED: Final = "put-batch idp:"
@@ -64,31 +69,35 @@ class Window(NamedTuple):
     """
 
     tube: bytes
-    requests: Sequence[bytes]
+    jobs: Sequence[Job]
     rows: Sequence[int]
     key: bytes = b""
 
     def only(self, places: Sequence[int]) -> "Window":
-        chosen = [self.requests[at] for at in places], [self.rows[at] for at in places]
+        chosen = [self.jobs[at] for at in places], [self.rows[at] for at in places]
         return Window(self.tube, *chosen, self.key)
 
-    def command(self, ttl_s: int) -> bytes:
-        """:param ttl_s: how long the key is remembered."""
+    def ask(self, pipeline: Pipeline, unique_s: int) -> list[Asked]:
+        """Send it: with a key as one command, else each row as its own.
+
+        :param unique_s: how long the key is remembered.
+        """
         if not self.key:
-            return b"".join(self.requests)
-        if self.is_alone:
-            head, _, rest = self.requests[0].partition(b"\r\n")
-            return b"%b idp:%b:%d\r\n%b" % (head, self.key, ttl_s, rest)
-        head = b"put-batch %d idp:%b:%d\r\n" % (len(self.requests), self.key, ttl_s)
-        return head + b"".join(each.removeprefix(b"put ") for each in self.requests)
+            return [self._put(pipeline, job, job.tags) for job in self.jobs]
+        if len(self.jobs) == 1 and len(self.jobs[0].body) > MOST_IN_BATCH:
+            job = self.jobs[0]
+            tags = (job.tags or PutTags())._replace(unique_key=self.key, unique_s=unique_s)
+            return [self._put(pipeline, job, tags)]
+        count = JobCount(len(self.jobs))
+        count.tags = tuple(job.tags for job in self.jobs)
+        args = count, BatchKey(self.key, unique_s)
+        body = CRLF.join(job.in_batch() for job in self.jobs)
+        return [pipeline.send(SPECS["put-batch"], args, body, self.tube)]
 
-    @property
-    def is_alone(self) -> bool:
-        return len(self.requests) == 1 and len(self.requests[0]) > MAX_BATCH_BYTES
-
-    @property
-    def size(self) -> int:
-        return sum(map(len, self.requests))
+    def _put(self, pipeline: Pipeline, job: Job, tags: PutTags | None) -> Asked:
+        if tags is None:
+            return pipeline.send(PUT, job.numbers, job.body, self.tube)
+        return pipeline.send(PUT_TAGGED, (*job.numbers, tags), job.body, self.tube)
 
 
 def windows(
@@ -104,19 +113,17 @@ def windows(
         for at, tube in enumerate(puts.tubes):
             places.setdefault(tube, []).append(at)
         for tube, own in places.items():
-            for part in _cut(own, puts.requests, most_jobs):
+            for part in _cut(own, puts.jobs, most_jobs):
                 rows = [puts.first + at for at in part]
                 key = key_of(counts[tube])
                 counts[tube] += 1
-                yield Window(tube, [puts.requests[at] for at in part], rows, key)
+                yield Window(tube, [puts.jobs[at] for at in part], rows, key)
 
 
-def _cut(
-    places: Sequence[int], requests: Sequence[bytes], most_jobs: int
-) -> Iterator[Sequence[int]]:
+def _cut(places: Sequence[int], jobs: Sequence[Job], most_jobs: int) -> Iterator[Sequence[int]]:
     start = size = 0
     for number, at in enumerate(places):
-        own = len(requests[at])
+        own = len(jobs[at].body)
         if number > start and (size + own > WINDOW_BYTES or number - start >= most_jobs):
             yield places[start:number]
             start, size = number, 0
@@ -143,24 +150,19 @@ class Tally(NamedTuple):
 
 
 class Sender:
-    """Puts windows, one after the other, through one connection at a time.
+    """Puts windows, one after the other.  The client connects again by itself, and sends a window
+    with a key again.
 
     :ivar counts: as the fields of `Tally`.
     :ivar windows: how many each tube has had.
     """
 
-    def __init__(
-        self, line: Connection, connected: Callable[[], Connection], options: SinkOptions,
-        clock: Clock,
-    ) -> None:  # fmt: skip
-        """:param connected: makes another connection when one is lost."""
+    def __init__(self, client: Client, options: SinkOptions, clock: Clock) -> None:
         self.counts: Counter[str] = Counter()
         self.windows: Counter[bytes] = Counter()
-        self.line = line
-        self._connected = connected
+        self._client = client
         self._options = options
         self._clock = clock
-        self._tube = b"default"
 
     def send(self, coming: Iterator[Window]) -> None:
         """Put all rows.  While the server works on a window, the next one is made.
@@ -170,135 +172,97 @@ class Sender:
         window = next(coming, None)
         while window is not None:
             self.windows[window.tube] += 1
-            problem = self._say(window)
+            asked = self._ask(window)
             try:
                 following = next(coming, None)
             finally:
                 # Also when the rows come to a bad end: what was sent is counted.
-                self._finish(window, problem)
+                self._finish(window, asked)
             window = following
 
-    def _say(self, window: Window) -> Lost | None:
-        command = window.command(self._options.unique_s)
-        if window.tube != self._tube:
-            command = tube_request(b"use", window.tube) + command
-        try:
-            self.line.send(command)
-        except Lost as problem:
-            return problem
-        return None
+    def _ask(self, window: Window) -> list[Asked]:
+        asked = window.ask(Pipeline(self._client), self._options.unique_s)
+        self._client.take()
+        return asked
 
-    def _finish(self, window: Window, problem: Lost | None) -> None:
+    def _finish(self, window: Window, asked: list[Asked]) -> None:
         pause_s, since_s = FIRST_PAUSE_S, self._clock.monotonic()
         while True:
-            left, why = window, ""
-            try:
-                if problem is not None:
-                    raise problem
-                left, why = self._hear(window)
-            except Lost as lost:
-                if not window.key:
-                    raise self._lost(lost, window.rows) from None
-                why = f"cannot be reached ({lost.strerror})"
-            if not left.requests:
+            left, why = self._hear(window, asked)
+            if not left.jobs:
                 return
-            if len(left.requests) < len(window.requests):
+            if len(left.jobs) < len(window.jobs):
                 pause_s, since_s = FIRST_PAUSE_S, self._clock.monotonic()
             elif self._clock.monotonic() - since_s >= self._options.retry_s:
                 raise self._gave_up(left, why)
             self._clock.sleep(pause_s)
             pause_s = min(2 * pause_s, LAST_PAUSE_S)
-            window = left
-            problem = self._reconnect() if why.startswith("cannot") else None
-            problem = problem or self._say(window)
+            window, asked = left, self._ask(left)
 
-    def _reconnect(self) -> Lost | None:
-        self.line.close()
-        try:
-            self.line = self._connected()
-        except Lost as problem:
-            return problem
-        self._tube = b"default"
-        return None
-
-    def _hear(self, window: Window) -> tuple[Window, str]:
+    def _hear(self, window: Window, asked: list[Asked]) -> tuple[Window, str]:
         """:return: the rows that were refused, and how."""
-        if window.tube != self._tube:
-            reply = self.line.line()
-            if not reply.startswith(b"USING "):
-                raise self._misunderstood(reply, "a `use`", window.rows)
-            self._tube = window.tube
-        return self._hear_batch(window) if window.key else self._hear_puts(window)
+        refused: list[int] = []
+        lost: list[int] = []
+        why, reason = "", ""
+        for at, each in enumerate(asked):
+            try:
+                self._count(window, each.result)
+            except REFUSALS as problem:
+                refused.append(at)
+                why = f"has answered {problem.word.decode()}"
+            except errors.Buried:
+                self.counts["put"] += 1
+                self.counts["buried"] += 1
+            except errors.ClientError as problem:
+                if _is_misunderstood(problem):
+                    raise self._misunderstood(problem, window.rows[at:]) from None
+                lost.append(at)
+                reason = _told(problem)
+        if lost and window.key:
+            return window, f"cannot be reached ({reason})"
+        if lost:
+            raise self._lost(reason, window.only(lost).rows)
+        left = window if refused and window.key else window.only(refused)
+        self.counts["refused"] += len(left.jobs)
+        return left, why
 
-    def _hear_batch(self, window: Window) -> tuple[Window, str]:
-        reply = self.line.reply()
-        if reply.name in REFUSALS:
-            self.counts["refused"] += len(window.requests)
-            return window, f"has answered {reply}"
-        lines = [b" ".join(reply.words)] if window.is_alone else reply.data.split(b"\r\n")
-        jobs = [each.split() for each in lines]
-        if reply.name not in (b"INSERTED_BATCH", b"INSERTED", b"BURIED"):
-            raise self._misunderstood(b" ".join(reply.words), "a `put-batch`", window.rows)
-        # A third word is the state of a job that was there.
-        if any(len(job) > 2 for job in jobs):
+    def _count(self, window: Window, made: Inserted | tuple[Inserted, ...]) -> None:
+        jobs = made if isinstance(made, tuple) else (made,)
+        before = len(jobs) - [job.state for job in jobs].count(None)
+        if before and window.key:
             self._verify(window, jobs)
-            self.counts["before"] += len(jobs)
-        else:
-            self._count(jobs)
-        return window.only(()), ""
+        self.counts["put"] += len(jobs) - before
+        self.counts["before"] += before
 
-    def _count(self, jobs: Sequence[Sequence[bytes]]) -> None:
-        self.counts["put"] += len(jobs)
-        self.counts["buried"] += sum(job[0] == b"BURIED" for job in jobs)
-
-    def _verify(self, window: Window, jobs: Sequence[Sequence[bytes]]) -> None:
+    def _verify(self, window: Window, jobs: Sequence[Inserted]) -> None:
         """Compare the rows with those that an earlier attempt has put, as far as the jobs are
         still there.
         """
-        alive = [at for at, job in enumerate(jobs) if job[2:] != [b"DELETED"]]
-        differs = len(jobs) != len(window.requests)
+        differs = len(jobs) != len(window.jobs)
         if not differs:
-            self.line.send(b"".join(b"peek %b\r\n" % jobs[at][1] for at in alive))
-            for at in alive:
-                reply = self.line.reply()
-                body = window.requests[at].partition(b"\r\n")[2][:-2]
-                differs = differs or (reply.name == b"FOUND" and reply.data != body)
+            pipeline = Pipeline(self._client)
+            peeked = [
+                (job, pipeline.peek(there))
+                for job, there in zip(window.jobs, jobs, strict=True) if there.state != "deleted"
+            ]  # fmt: skip
+            for job, each in peeked:
+                if not isinstance(each.error, errors.NotFound):
+                    differs = differs or each.result.body != job.body
         if differs:
             raise SinkError(
                 "SINK_ROWS_CHANGED",
-                f"{self.line.address}: rows {spans(window.rows)} of this partition are not those "
-                f"that an earlier attempt has put; nothing of them was put again; let the rows "
-                f"depend on nothing that changes, and give the rows of each partition an order, "
-                f"with sortWithinPartitions()",
+                f"{self._client.address}: rows {spans(window.rows)} of this partition are not "
+                f"those that an earlier attempt has put; nothing of them was put again; let the "
+                f"rows depend on nothing that changes, and give the rows of each partition an "
+                f"order, with sortWithinPartitions()",
             )
-
-    def _hear_puts(self, window: Window) -> tuple[Window, str]:
-        refused, why = [], ""
-        for at in range(len(window.requests)):
-            try:
-                words = self.line.line().split()
-            except Lost as problem:
-                raise self._lost(problem, window.rows[at:]) from None
-            name = words[0] if words else b""
-            if name in REFUSALS:
-                refused.append(at)
-                why = f"has answered {name.decode()}"
-            elif name not in (b"INSERTED", b"BURIED"):
-                what = f"the `put` of row {window.rows[at]}"
-                raise self._misunderstood(b" ".join(words), what, window.rows[at:])
-            elif len(words) > 2:
-                self.counts["before"] += 1
-            else:
-                self._count([words])
-        self.counts["refused"] += len(refused)
-        return window.only(refused), why
 
     # How it fails.
 
-    def _lost(self, problem: Lost, rows: Sequence[int]) -> SinkError:
+    def _lost(self, reason: str, rows: Sequence[int]) -> SinkError:
         return SinkError(
             "SINK_CONNECTION_LOST",
-            f"{self.line.address}: {problem.strerror}; of this partition, rows {spans(rows)} were "
+            f"{self._client.address}: {reason}; of this partition, rows {spans(rows)} were "
             f"sent and not answered: each of them is in the queue or is not; {self._others()}",
         )
 
@@ -309,18 +273,32 @@ class Sender:
         what = "may be in the queue or not" if "reached" in why else "are not in the queue"
         return SinkError(
             "SINK_REFUSED",
-            f"{self.line.address} {why} for {self._options.retry_s:g} s; of this partition, rows "
-            f"{spans(window.rows)} {what}; {self._others()}; write again when the server takes "
-            f"jobs, or raise retryTimeout",
+            f"{self._client.address} {why} for {self._options.retry_s:g} s; of this partition, "
+            f"rows {spans(window.rows)} {what}; {self._others()}; write again when the server "
+            f"takes jobs, or raise retryTimeout",
         )
 
-    def _misunderstood(self, line: bytes, what: str, rows: Sequence[int]) -> SinkError:
+    def _misunderstood(self, problem: errors.ClientError, rows: Sequence[int]) -> SinkError:
         return SinkError(
             "SINK_REPLY",
-            f"{self.line.address} has answered {line.strip().decode('ascii', 'replace')!r} to "
-            f"{what} of this partition; rows {spans(rows)} may be in the queue or not; "
-            f"{self._others()}",
+            f"{self._client.address}: {_told(problem)}; rows {spans(rows)} of this partition may "
+            f"be in the queue or not; {self._others()}",
         )
+
+
+def _is_misunderstood(problem: errors.ClientError) -> bool:
+    """Whether the server has answered something that repeating does not change."""
+    if isinstance(problem, errors.Unanswered | errors.NotCarriedOut):
+        return isinstance(problem.reason, errors.BadReply)
+    return isinstance(problem, errors.ErrorReply | errors.NotAnnounced)
+
+
+def _told(problem: errors.ClientError) -> str:
+    """Why there is no answer, where the server is named already."""
+    reason = getattr(problem, "reason", None) or problem
+    if isinstance(reason, errors.NoHost) and len(reason.reasons) == 1:
+        (reason,) = reason.reasons.values()
+    return str(errors.without_server(reason))
 
 
 def spans(rows: Sequence[int]) -> str:
@@ -349,8 +327,8 @@ def put_partition(
     history = "nothing was put of this partition by this attempt"
     if attempt:
         history += f", number {attempt + 1} of this task; those before it may have put rows"
-    line = _connected(server, options.timeout_s, history)
-    sender = Sender(line, lambda: connect(server, options.timeout_s), options, clock)
+    client = Client(server, timeout_s=options.timeout_s)
+    sender = Sender(client, options, clock)
     count = 0
 
     def puts(most_bytes: int) -> Iterator[Puts]:
@@ -361,55 +339,43 @@ def put_partition(
             yield made
 
     try:
-        most_bytes, words = _introduced(line, history)
-        _refuse_unless_known(line, words, rows.tags, history)
+        most_bytes, words = _introduced(client, history)
+        _refuse_unless_known(client, words, rows.tags, history)
         key_of = lambda window: b""  # noqa: E731
         is_keyed = batch is not None and KEYED in words and "unique_key" not in rows.tags
         if batch is not None and is_keyed:
             key_of = partial(batch.key, partition)
         sender.send(windows(puts(most_bytes), options.window_jobs, key_of))
     finally:
-        sender.line.close()
+        client.close()
     tally = Tally(count, *(sender.counts[name] for name in Tally._fields[1:]))
     return tally, dict(sender.windows) if is_keyed else {}
 
 
-def _connected(server: Address, timeout_s: float, history: str) -> Connection:
-    try:
-        return connect(server, timeout_s)
-    except Lost as problem:
-        is_file = server.tls is not None and problem.filename in server.tls
-        why = f"{problem.filename}: {problem.strerror}" if is_file else f"{problem.strerror}"
-        raise SinkError(
-            "SINK_NO_SERVER",
-            f"{server}: {why}; {history}. Is the server there, and can the executors reach it?",
-        ) from None
-
-
-def _introduced(line: Connection, history: str) -> tuple[int, list[str]]:
+def _introduced(client: Client, history: str) -> tuple[int, frozenset[str]]:
     """:return: the bytes of a body at most, and the commands and tags that the server announces."""
     try:
-        line.send(b"stats\r\n")
-        reply = line.reply()
-        most = parse_stats(reply.data).get(b"max-job-size", b"")
-        if most.isdigit():
-            return int(most), announced(line)
-        why = f"it answers {str(reply)!r} to stats"
-    except Lost as problem:
-        why = f"{problem.strerror}"
-    raise SinkError("SINK_NO_SERVER", f"{line.address}: {why}; {history}. Is this a beanstalkd?")
+        client.connect()
+        most = client.stats().get("max-job-size")
+        if isinstance(most, int):
+            return most, client.probe()
+        why = "its stats have no max-job-size"
+    except errors.ClientError as problem:
+        why = _told(problem)
+    raise SinkError("SINK_NO_SERVER", f"{client.address}: {why}; {history}. Is the server there, "
+                    "and can the executors reach it?")  # fmt: skip
 
 
 def _refuse_unless_known(
-    line: Connection, words: Sequence[str], tags: Mapping[str, bytes], history: str
+    client: Client, words: frozenset[str], tags: Mapping[str, str], history: str
 ) -> None:
-    """A server that does not know a tag would take the body for commands."""
+    """Before anything is put."""
     for column, word in tags.items():
-        if f"put {word.decode()}" not in words:
+        if f"put {word}" not in words:
             raise SinkError(
                 "SINK_NO_TAG",
-                f"{line.address}: the server does not announce 'put {word.decode()}', which "
-                f"the column `{column}` needs; {history}. Upgrade the server, or drop the column",
+                f"{client.address}: the server does not announce 'put {word}', which the column "
+                f"`{column}` needs; {history}. Upgrade the server, or drop the column",
             )
 
 
@@ -418,23 +384,28 @@ def forget_keys(options: SinkOptions, batch: Batch, partitions: int, tubes: Iter
 
     :param partitions: how many to look at.
     :return: how many keys there were.
-    :raise Lost: a server cannot be reached; then keys stay until their time is over.
+    :raise ClientError: a server cannot be reached; then keys stay until their time is over.
     """
     count = 0
     for number, server in enumerate(options.servers[:partitions]):
-        with connect(server, options.timeout_s) as line:
+        with Client(server, timeout_s=options.timeout_s) as client:
             own = range(number, partitions, len(options.servers))
             for tube in tubes:
-                count += sum(_forget(line, tube, batch, partition) for partition in own)
+                count += sum(_forget(client, tube, batch, partition) for partition in own)
     return count
 
 
-def _forget(line: Connection, tube: bytes, batch: Batch, partition: int) -> int:
+def _forget(client: Client, tube: bytes, batch: Batch, partition: int) -> int:
     count = 0
     while True:
+        pipeline = Pipeline(client)
         keys = [batch.key(partition, count + at) for at in range(FORGOTTEN_AT_ONCE)]
-        line.send(b"".join(tube_request(b"forget-key", tube, key) for key in keys))
-        found = [line.line() for _ in keys].count(b"FORGOTTEN\r\n")
+        asked = [pipeline.forget_key(tube, key) for key in keys]
+        problems = [each.error for each in asked]
+        for problem in problems:
+            if problem is not None and not isinstance(problem, errors.NotFound):
+                raise problem
+        found = problems.count(None)
         count += found
         if found < len(keys):
             return count

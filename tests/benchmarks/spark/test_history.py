@@ -60,8 +60,8 @@ def test_a_history_has_everything_that_can_happen_to_a_job(kinds: Counter[int]) 
 @pytest.mark.exhaustive
 def test_the_clients_have_seen_what_the_log_says(made: Made, kinds: Counter[int]) -> None:
     assert made.jobs == PLAN.jobs + 4 <= kinds[Kind.PUT], "see `Plan`"
-    for reply, kind in (("RESERVED", Kind.RESERVE), ("TOUCHED", Kind.TOUCH),
-                        ("DELETED", Kind.DELETE)):  # fmt: skip
+    for reply, kind in (("reserve-with-timeout", Kind.RESERVE), ("touch", Kind.TOUCH),
+                        ("delete", Kind.DELETE)):  # fmt: skip
         assert 0 < made.replies[reply] <= kinds[kind]
 
 
@@ -108,5 +108,5 @@ def test_a_history_has_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 def test_a_history_has_dead_letters_if_they_are_asked_for(tmp_path: Path) -> None:
     made = make(tmp_path / "new", Plan(jobs=400, restarts=0, fsync="never", max_reserves=1))
-    assert made.replies["POLICY"] == 1
-    assert kinds_of(made)[Kind.MOVE] > made.replies["MOVED"] == 1
+    assert made.replies["tube-policy"] == 1
+    assert kinds_of(made)[Kind.MOVE] > made.replies["move-job"] == 1

@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 
 from binlog_tools.spark.cli.main import cli
 from binlog_tools.spark.cli.running import line, quiet, running_tasks
-from binlog_tools.spark.definitions.errors import CODES
+from binlog_tools.spark.errors import CODES
 from tests.binlog.scribe import segment_files
 from tests.object_storage.conftest import s3 as s3
 from tests.object_storage.s3_server import S3Server

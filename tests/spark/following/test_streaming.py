@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
-from binlog_tools.spark.definitions.errors import SourceError
+from binlog_tools.spark.errors import SourceError
 from binlog_tools.spark.reading.options import Streamed
 from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import (

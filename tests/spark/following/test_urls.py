@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxBytes
 
-from binlog_tools.spark.definitions.errors import SourceError
+from binlog_tools.spark.errors import SourceError
 from tests.binlog.scribe import DEFAULT_TUBE, UUID, Files, Scribe, put
 from tests.spark.expected import Row
 from tests.spark.following.living import Folders, Query, lsns, remove

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -10,15 +11,124 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from binlog_tools.spark.histories.attempts import attempts_of, workers_of
 from binlog_tools.spark.histories.counters import LASTS, MINUTE_NS, counters_of
 from binlog_tools.spark.histories.counters import SCHEMA as ENTRIES
+from binlog_tools.spark.histories.failing import (
+    FAILURES,
+    MARKS,
+    failing_of,
+    marked,
+    poison_of,
+    readable,
+    unmarked,
+)
 from binlog_tools.spark.histories.intervals import intervals_of
-from binlog_tools.spark.histories.lifetimes import lifetimes_of
+from binlog_tools.spark.histories.lifetimes import attempts_of, lifetimes_of, workers_of
 from binlog_tools.spark.histories.minutes import all_minutes as minutes_by_day
 from binlog_tools.spark.histories.records import Starts, merged_starts, starts_table
 from binlog_tools.spark.histories.tables import TUBE_MINUTES
 from tests.spark.tables import oracle, queue_model
+
+
+def begun() -> Log:
+    return Log().at(0, "start").at(1, "put").reserve(2)
+
+
+def returned(log: Log, second: float, delay_s: int = 0) -> Log:
+    """Connection 7 returns the job."""
+    deadline_ns = log.begun_ns + round((second + delay_s) * 1e9) if delay_s else 0
+    return log.at(
+        second, "release", state="delayed" if delay_s else "ready", connection=7,
+        reserves=log.job.reserves - 1, deadline_ns=deadline_ns, dead_reason="returned",
+    )  # fmt: skip
+
+
+def test_a_run_that_was_returned_has_the_number_of_the_next_one() -> None:
+    log = returned(begun(), 5).reserve(9).at(12, "delete", dead_reason="client")
+    tables = made_of(log)
+    assert runs_in(tables) == [("return", 3, 1), ("delete", 3, 4)]
+    assert [row["attempt"] for row in tables["attempts"]] == [1, 1]
+    (job,) = tables["lifetimes"]
+    assert (job["outcome"], job["attempts"], job["releases"]) == ("done", 1, 0)
+    assert (job["waits"], job["wait_ns"], job["run_ns"]) == (2, 5 * 10**9, 6 * 10**9)
+
+
+def test_a_run_that_was_returned_is_no_release_of_its_minute() -> None:
+    rows = made_of(returned(begun(), 5))["tube_minutes"]
+    assert [(row["reserves"], row["releases"], row["ready"]) for row in rows] == [(1, 0, 1)]
+
+
+def test_a_returned_job_waits_from_the_end_of_its_delay() -> None:
+    assert runs_in(made_of(returned(begun(), 5, 10).reserve(18))) == [
+        ("return", 3, 1), (None, None, 3)
+    ]  # fmt: skip
+
+
+def test_a_run_of_which_only_its_return_is_known_is_one() -> None:
+    log = Log().at(0, "start").at(1, "put")
+    log.job = replace(log.job, reserves=1)
+    tables = made_of(returned(log, 5).reserve(9))
+    assert runs_in(tables) == [("return", None, None), (None, None, 4)]
+    assert [row["attempt"] for row in tables["attempts"]] == [1, 1]
+
+
+def test_many_returns_and_releases_keep_their_order() -> None:
+    log = returned(returned(begun(), 3).reserve(4), 5).reserve(6)
+    log.at(7, "release", dead_reason="client")
+    tables = made_of(returned(log.reserve(8), 9).reserve(10))
+    ends = [(row["attempt"], row["ended_by"]) for row in tables["attempts"]]
+    assert ends == [(1, "return"), (1, "return"), (1, "release"), (2, "return"), (2, None)]
+
+
+@pytest.mark.parametrize("connection", [7, 8])
+def test_a_run_that_was_cancelled_ended_then(connection: int) -> None:
+    log = begun().at(5, "delete", connection=connection, dead_reason="cancelled")
+    tables = made_of(log)
+    assert runs_in(tables) == [("cancel", 3, 1)]
+    (job,) = tables["lifetimes"]
+    assert (job["outcome"], job["state"]) == ("cancelled", "gone")
+
+
+def test_a_job_that_nobody_had_is_cancelled_too() -> None:
+    log = Log().at(0, "start").at(1, "put").at(5, "delete", connection=8, dead_reason="cancelled")
+    (job,) = made_of(log)["lifetimes"]
+    assert (job["outcome"], job["wait_ns"]) == ("cancelled", 4 * 10**9)
+
+
+def _marks(rows: list[Row], wanted: dict[str, set[int]]) -> pa.Table:
+    """What the bodies of these records say."""
+    found = [
+        {"server": row["server"], "lsn": row["lsn"], "fingerprint": oracle.fingerprint(row["body"]),
+         "sample": readable(row["body"])}
+        for row in rows if row["lsn"] in wanted.get(row["server"], ()) and row["body"] is not None
+    ]  # fmt: skip
+    return pa.Table.from_pylist(found, MARKS)
+
+
+@pytest.mark.parametrize("failures", [2, FAILURES])
+def test_kinds_are_what_the_records_say_and_may_be_counted_in_parts(failures: int) -> None:
+    rows = [row for part in servers_of(range(1, 12)).values() for row in part]
+    failing = failing_of(in_order(queue_model.table(rows)), failures)
+    wanted = {server: set(lsns.tolist())
+              for server, lsns in unmarked(failing, MARKS.empty_table()).items()}  # fmt: skip
+    marks = _marks(rows, wanted)
+    jobs = marked(failing, marks)
+    dice = random.Random(failures)
+    mixed = jobs.take(pa.array(dice.sample(range(jobs.num_rows), jobs.num_rows)))
+    for each in (jobs, mixed):
+        found = poison_of(each)
+        assert_same(found, oracle.poison(rows, failures), ("tube", "fingerprint"))
+    assert not unmarked(failing, marks.filter(pa.array([True] * marks.num_rows)))
+
+
+def test_of_jobs_without_bodies_there_is_one_kind_a_tube() -> None:
+    rows = [{**row, "body": None} for part in servers_of((3, 5)).values() for row in part]
+    failing = failing_of(in_order(queue_model.table(rows)), 1)
+    found = poison_of(marked(failing, MARKS.empty_table()))
+    assert found.num_rows == len(set(found["tube"].to_pylist())) > 1
+    assert found["fingerprint"].null_count == found.num_rows
+    assert poison_of(marked(failing[:0], MARKS.empty_table())).num_rows == 0
+
 
 Row = dict[str, Any]
 JUST_BEFORE_MIDNIGHT_NS = queue_model.EPOCH_NS + 11 * 3600 * queue_model.NS

@@ -12,7 +12,7 @@ from beanstalk_twisted.binlog.segments.format import archive_name
 from binlog_tools.logs.new_log import NewLog, Origin
 from binlog_tools.logs.stored import StoredJob
 from binlog_tools.spark.definitions.columns import UNASKED
-from binlog_tools.spark.definitions.errors import SourceError
+from binlog_tools.spark.errors import SourceError
 from tests.binlog.forging import with_header_field
 from tests.binlog.scribe import (
     FIRST,
@@ -27,6 +27,28 @@ from tests.spark.expected import Row, rows_of
 from tests.spark.histories import NAMES, any_log, segment_of
 from tests.spark.without_spark import read, reader_of, tasks_of
 from tests.tools.folders import archived, written
+from tests.tools.single_faults import DAMAGED, cell_of, faulty, states
+
+
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize("state", states())
+def test_damage_is_told_where_a_server_refuses_and_nowhere_else(state: str, tmp_path: Path) -> None:
+    segment = states()[state]
+    differ = []
+    for number, (where, what, files) in enumerate(faulty(segment)):
+        if files is None:
+            continue
+        path = tmp_path / str(number)
+        said = cell_of(files, segment.jobs, path).said
+        try:
+            read(path, records="all")
+            is_damaged = False
+        except SourceError:
+            is_damaged = True
+        if is_damaged != (said == DAMAGED):
+            differ.append((where, what, said))
+    assert differ == []
+
 
 Files = dict[str, bytes]
 
@@ -312,13 +334,6 @@ def test_a_broken_header_is_damage(tmp_path: Path, files: Files) -> None:
     rows = read(path, damage="skip")
     assert {row["segment"] for row in rows} >= {1, 3}
     assert any(row["event"] == "damage" and names[1] in row["problem"] for row in rows)
-
-
-def test_a_newer_version_is_refused(tmp_path: Path) -> None:
-    raw = with_header_field(segment_of([NAMES]), 8, "<H", 2)
-    path = written(tmp_path / "log", {"00000000000000000001.tql": raw})
-    with pytest.raises(SourceError, match=r"\[BINLOG_UNKNOWN_FORMAT\].*version is 2"):
-        read(path, damage="skip")
 
 
 def test_what_is_not_there_is_said(tmp_path: Path) -> None:

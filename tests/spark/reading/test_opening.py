@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from binlog_tools.spark.definitions.errors import SourceError
+from binlog_tools.spark.errors import SourceError
 from binlog_tools.spark.reading.opening import HELD_FILES, Held
 from binlog_tools.spark.reading.planning import Share
 from binlog_tools.spark.source import BinlogReader

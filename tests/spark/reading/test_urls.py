@@ -16,7 +16,7 @@ from beanstalk_twisted.binlog.archive_manifest import (
     decode_manifest,
 )
 from beanstalk_twisted.binlog.segments.format import SEGMENT_HEADER_BYTES
-from binlog_tools.spark.definitions.errors import SourceError
+from binlog_tools.spark.errors import SourceError
 from binlog_tools.spark.files import TAIL_BYTES
 from tests.binlog.scribe import UUID, flipped, segment_files
 from tests.spark.histories import any_log

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import WriterProperties, write_deltalake
 
-from binlog_tools.spark.definitions.samples import readable
+from binlog_tools.spark.histories.failing import readable
 
 START_S = 1_763_942_400  # A Monday.
 SERVER = "a" * 32
@@ -145,4 +145,10 @@ def all_tables(place: Path) -> Path:
     ))  # fmt: skip
     write_workers(place, (worker(at, 1 + at // 10, 600 * at) for at in range(20)))
     write_attempts(place, [attempt(1, 2)])
+    write(place / "starts", pa.table({
+        "server": [SERVER, SERVER], "incarnation": pa.array([1, 2], pa.int32()),
+        **{f"{name}_ns": [START_S * 10**9, (START_S + 6000) * 10**9]
+           for name in ("first", "newest")},
+        "stopped_ns": pa.array([None, None], pa.int64()),
+    }))  # fmt: skip
     return place

@@ -116,7 +116,7 @@ def test_one_worker_that_fails_more_than_the_others(
 
 def test_many_restarts_in_a_day(tmp_path: Path) -> None:
     readings = of(tmp_path, [minute(0), minute(86_400)])
-    marks = [Mark(START_S + at, "restart", "x") for at in range(3)]
+    marks = [Mark(START_S + at, "stop", "x") for at in range(3)]
     assert told(Readings(flow=readings.flow, marks=marks[:2])) == []
     ((figure, _, text),) = told(Readings(flow=readings.flow, marks=marks))
     assert figure == "marks" and "restarted 3 times in 1 d, 0 of them after a kill" in text

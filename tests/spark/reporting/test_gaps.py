@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from binlog_tools.spark.definitions.errors import TableError
+from binlog_tools.spark.errors import TableError
 from binlog_tools.spark.reporting.readings import Selection, read
 from binlog_tools.spark.reporting.sections import gaps
 from binlog_tools.spark.reporting.series import Period

@@ -22,10 +22,10 @@ from deltalake import DeltaTable, write_deltalake
 from binlog_tools.cli.commands import CANNOT_READ
 from binlog_tools.spark.report import TITLE, command
 from binlog_tools.spark.reporting.making import Request, deploys_of, make
+from binlog_tools.spark.reporting.page import MAX_PAGE_BYTES, seconds_text
 from binlog_tools.spark.reporting.readings import KIND_JOBS, ROWS, Selection, read
-from binlog_tools.spark.reporting.scales import MAX_PAGE_BYTES, seconds_text
 from binlog_tools.spark.reporting.series import ALWAYS, MAX_TUBES, OTHERS, Period
-from binlog_tools.spark.storing.tables import LOG
+from binlog_tools.spark.storing import LOG
 from binlog_tools.spark.tables.engines import InProcess
 from binlog_tools.spark.tables.increments import update
 from tests.spark.histories.test_histories import servers_of
@@ -205,7 +205,7 @@ def test_restarts_and_deploys_are_marked(tables: Path, tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     marks = content_of((tmp_path / "r.html").read_text())["marks"]
     assert [(mark["at"] - START_S, mark["kind"], mark["text"]) for mark in marks] == [
-        (6000, "restart", "aaaaaaaa: start 2, its first run"), (43_200, "deploy", "v2 of it"),
+        (6000, "kill", "aaaaaaaa: start 2 after a kill or crash"), (43_200, "deploy", "v2 of it"),
     ]  # fmt: skip
     deploys.write_text("yesterday v2\n")
     done = run(tables, "-o", tmp_path / "r.html", "--deploys", deploys)
@@ -269,12 +269,6 @@ def test_the_heading_says_which_steps_are_which(tmp_path: Path) -> None:
     write_attempts(tmp_path, [attempt(1, 2)])
     told = content_of(make(Request(str(tmp_path), TITLE)).page)["text"]
     assert "in 1-second steps, what stands in the queue in 1-minute steps." in told
-
-
-def test_tables_of_earlier_versions_have_no_dead_letters(tmp_path: Path) -> None:
-    write(tmp_path / "lifetimes", pa.table({"outcome": ["alive", "done"]}))
-    readings = read(Selection(str(tmp_path)))
-    assert (readings.outcomes, readings.dead) == ({"alive": 1, "done": 1}, {})
 
 
 def test_of_a_table_that_is_missing_nothing_is_said_but_that_it_is(

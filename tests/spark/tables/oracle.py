@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from binlog_tools.spark.definitions.samples import readable
+from binlog_tools.spark.histories.failing import readable
 
 Row = dict[str, Any]
 MINUTE_NS: Final = 60_000_000_000

@@ -11,12 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from binlog_tools.spark.definitions.errors import TableError
+from binlog_tools.spark.errors import TableError
 from binlog_tools.spark.histories.failing import FAILURES
-from binlog_tools.spark.storing.tables import LOG, StoredTable, open_stored
+from binlog_tools.spark.storing import LOG, StoredTable, open_stored
 from binlog_tools.spark.tables.engines import InProcess
-from binlog_tools.spark.tables.increments import update
-from binlog_tools.spark.tables.layouts import LAYOUTS
+from binlog_tools.spark.tables.increments import LAYOUTS, update
 from binlog_tools.spark.tasks import Rows
 from tests.sampling import one_in
 from tests.spark.histories.test_histories import assert_same, of_each, servers_of

@@ -14,12 +14,13 @@ import pytest
 from click.testing import CliRunner
 
 from binlog_tools.spark.cli.main import cli
-from binlog_tools.spark.live.steps import SCHEMAS
-from binlog_tools.spark.storing.tables import open_stored
-from binlog_tools.spark.tables.layouts import LAYOUTS, TAKEN
+from binlog_tools.spark.histories.records import TAKEN
+from binlog_tools.spark.live import SCHEMAS
+from binlog_tools.spark.storing import open_stored
+from binlog_tools.spark.tables.increments import LAYOUTS
 from tests.binlog.independent_reader import read_log
 from tests.server_process import Connection, ServerProcess, ours_at_once
-from tests.spark.live.test_steps import add, server_of
+from tests.spark.test_live import add, server_of
 from tests.test_docs import ROOT, section
 
 if TYPE_CHECKING:

@@ -10,11 +10,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from binlog_tools.spark.cli.main import cli
-from binlog_tools.spark.definitions.errors import CODES, TableError
-from binlog_tools.spark.storing.tables import open_stored
+from binlog_tools.spark.errors import CODES, TableError
+from binlog_tools.spark.storing import open_stored
 from binlog_tools.spark.tables.engines import InProcess, Spark
-from binlog_tools.spark.tables.increments import update
-from binlog_tools.spark.tables.layouts import INTERNAL, LAYOUTS
+from binlog_tools.spark.tables.increments import INTERNAL, LAYOUTS, update
 from tests.binlog.scribe import segment_files
 from tests.spark.histories import any_log
 from tests.spark.histories.test_histories import servers_of

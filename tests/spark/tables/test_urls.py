@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from beanstalk_twisted.object_storage.store import open_store
 from binlog_tools.spark.definitions.addresses import within
-from binlog_tools.spark.storing.locations import Location
+from binlog_tools.spark.storing import Location
 from tests.binlog.scribe import UUID, segment_files
 from tests.object_storage.conftest import gs as gs
 from tests.object_storage.conftest import s3 as s3
@@ -44,8 +44,8 @@ def test_logs_become_events_tables_and_a_report_in_object_storage(
     name: str, how: list[str], spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     from binlog_tools.spark.report import command as report
-    from binlog_tools.spark.storing.tables import open_stored
-    from binlog_tools.spark.tables.layouts import LAYOUTS
+    from binlog_tools.spark.storing import open_stored
+    from binlog_tools.spark.tables.increments import LAYOUTS
 
     store_at: S3Server | Emulator = request.getfixturevalue(name)
     place = store_at.url(os.urandom(8).hex())
@@ -69,7 +69,7 @@ def test_logs_become_events_tables_and_a_report_in_object_storage(
 
 def test_files_without_new_events_are_not_opened(tmp_path: Path) -> None:
     from binlog_tools.spark.events import event_rows
-    from binlog_tools.spark.storing.tables import open_stored
+    from binlog_tools.spark.storing import open_stored
 
     out, names = tmp_path / "events", sorted(FILES)
     for count in (1, len(names)):

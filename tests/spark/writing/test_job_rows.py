@@ -8,10 +8,16 @@ import pyarrow as pa
 import pytest
 
 from beanstalk_twisted.client.addresses import Address
-from beanstalk_twisted.wire.tags import has_tags, parse_tags
-from binlog_tools.spark.definitions.errors import SinkError
-from binlog_tools.spark.writing.job_rows import U32_MAX, WINDOW_JOBS, JobRows, Puts, SinkOptions
-from binlog_tools.tube_names import is_tube_name
+from beanstalk_twisted.wire.tags import PutTags
+from binlog_tools.spark.errors import SinkError
+from binlog_tools.spark.writing.job_rows import (
+    U32_MAX,
+    WINDOW_JOBS,
+    Job,
+    JobRows,
+    Puts,
+    SinkOptions,
+)
 
 OPTIONS = SinkOptions((Address("a", 1),), tube=b"mail", priority=5, delay_s=6, ttr_s=7, unique_s=8)
 KINDS = {pa.string(): "string", pa.binary(): "binary", pa.int32(): "int", pa.int64(): "bigint"}
@@ -38,7 +44,7 @@ def refusal(**columns: Any) -> str:
 
 def test_a_body_alone_takes_all_else_from_the_options() -> None:
     assert puts(body=["one", ""]) == Puts(
-        [b"mail", b"mail"], [b"put 5 6 7 3\r\none\r\n", b"put 5 6 7 0\r\n\r\n"]
+        [b"mail", b"mail"], [Job((5, 6, 7, 3), b"one"), Job((5, 6, 7, 0), b"")]
     )
 
 
@@ -48,7 +54,9 @@ def test_columns_say_what_they_say_and_nulls_take_the_options() -> None:
         body=[b"\r\n\0", b"x"], priority=pa.array([U32_MAX, None]),
     )  # fmt: skip
     assert made.tubes == [b"a", b"mail"]
-    assert made.requests == [b"put 4294967295 2 1 3\r\n\r\n\0\r\n", b"put 5 6 7 1\r\nx\r\n"]
+    assert [job.in_batch() for job in made.jobs] == [
+        b"4294967295 2 1 3\r\n\r\n\0", b"5 6 7 1\r\nx",
+    ]  # fmt: skip
 
 
 def test_columns_of_tags_stand_behind_the_size() -> None:
@@ -57,13 +65,9 @@ def test_columns_of_tags_stand_behind_the_size() -> None:
         unique_s=pa.array([None, 5]), concurrency_key=["c", "d"],
         concurrency_limit=pa.array([3, None]), after=pa.array([None, "g"]), job_group=["g", "h"],
     )  # fmt: skip
-    assert made.requests == [
-        b"put 5 6 7 1 idp:k-1:8 con:c:3 grp:g\r\na\r\n",
-        b"put 5 6 7 1 con:d:1 grp:h aft:g\r\nb\r\n",
-    ]
-    for request in made.requests:
-        line = request[4:].split(b"\r\n")[0]
-        assert has_tags(line) and parse_tags(line[line.index(b" 1 ") + 2 :])
+    assert [job.in_batch() for job in made.jobs] == [
+        b"5 6 7 1 idp:k-1:8 con:c:3 grp:g\r\na", b"5 6 7 1 con:d grp:h aft:g\r\nb",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("key", ["", "-a", "a:b", "a b", "x" * 201, "a\r\nkick 1"])
@@ -76,7 +80,7 @@ def test_a_key_that_cannot_be_is_named(column: str, key: str) -> None:
 def test_numbers_of_tags_have_their_limits() -> None:
     key: dict[str, Any] = {"body": ["a"], "concurrency_key": ["c"], "unique_key": ["u"]}
     made = puts(**key, concurrency_limit=[U32_MAX], unique_s=[0])
-    assert made.requests == [b"put 5 6 7 1 idp:u:0 con:c:4294967295\r\na\r\n"]
+    assert made.jobs[0].tags == PutTags(b"u", 0, b"c", U32_MAX)
     assert "its concurrency_limit is 0, not from 1 to" in refusal(**key, concurrency_limit=[0])
     assert "its unique_s is 4294967296, not from 0" in refusal(**key, unique_s=[U32_MAX + 1])
 
@@ -87,7 +91,7 @@ def test_a_job_that_would_wait_for_itself_is_named() -> None:
 
 
 def test_a_body_may_have_as_many_bytes_as_the_server_takes_and_not_one_more() -> None:
-    assert len(puts(most_bytes=4, body=["é" * 2]).requests) == 1
+    assert len(puts(most_bytes=4, body=["é" * 2]).jobs) == 1
     said = refusal(most_bytes=3, first=10, body=["", "é" * 2])
     assert said.startswith("[SINK_JOB_TOO_BIG] row 11 of its partition: the body has 4 bytes, the")
     assert "where(octet_length(body) <= 3)" in said
@@ -183,13 +187,3 @@ def test_a_wrong_option_is_refused_in_one_line(wrong: dict[str, str], said: str)
 def test_a_priority_and_a_window_may_be_as_large_as_their_limits() -> None:
     options = SinkOptions.of({"address": "a", "priority": str(U32_MAX), "window": str(WINDOW_JOBS)})
     assert (options.priority, options.window_jobs) == (U32_MAX, WINDOW_JOBS)
-
-
-@pytest.mark.parametrize("name", [b"a", b"a" * 200, b"mail-x+/;.$_()9"])
-def test_these_are_names_of_tubes(name: bytes) -> None:
-    assert is_tube_name(name)
-
-
-@pytest.mark.parametrize("name", [b"", b"-a", b"a" * 201, b"a b", b"a\r\ndelete 1", b"\xc3\xa9"])
-def test_these_are_not(name: bytes) -> None:
-    assert not is_tube_name(name)

@@ -10,20 +10,20 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from binlog_tools.client import parse_stats
-from binlog_tools.spark.definitions.errors import SinkError
-from binlog_tools.spark.writing.job_rows import WINDOW_BYTES, JobRows, Puts, SinkOptions
+from beanstalk_twisted.client.sync import Client
+from binlog_tools.spark.errors import SinkError
+from binlog_tools.spark.writing.job_rows import WINDOW_BYTES, Job, JobRows, Puts, SinkOptions
 from binlog_tools.spark.writing.putting import (
     FORGOTTEN_AT_ONCE,
     LAST_PAUSE_S,
-    MAX_BATCH_BYTES,
+    MOST_IN_BATCH,
     Batch,
     Tally,
     forget_keys,
     put_partition,
     windows,
 )
-from tests.server_process import Connection, ServerProcess, ours, ours_at_once
+from tests.server_process import ServerProcess, ours, ours_at_once
 from tests.spark.writing.scripted import Answer, ScriptedServer, inserted, taken
 
 FIELDS = [("body", "string"), ("tube", "string")]
@@ -96,17 +96,21 @@ def failure(server: ScriptedServer, bodies: Sequence[str]) -> str:
 # Windows.
 
 
+def bodies(*found: bytes) -> list[Job]:
+    return [Job((0, 0, 1, len(each)), each) for each in found]
+
+
 def test_windows_are_bounded_in_jobs_and_in_bytes_but_for_one_large_row() -> None:
     large = WINDOW_BYTES // 2
-    requests = [b"x" * size for size in (1, 1, 1, large, large, large + 1, 2 * WINDOW_BYTES, 1)]
-    cut = list(windows([Puts([b"t"] * len(requests), requests, 10)], 3))
+    jobs = bodies(*(b"x" * each for each in (1, 1, 1, large, large, large + 1, 2 * large + 9, 1)))
+    cut = list(windows([Puts([b"t"] * len(jobs), jobs, 10)], 3))
     rows = [[10, 11, 12], [13, 14], [15], [16], [17]]
     assert [window.rows for window in cut] == rows
     assert list(windows([Puts([], [])], 3)) == []
 
 
 def test_a_window_has_rows_of_one_tube_and_windows_are_counted_by_tube() -> None:
-    puts = Puts([b"a", b"b", b"a", b"a", b"b"], [b"1", b"2", b"3", b"4", b"5"])
+    puts = Puts([b"a", b"b", b"a", b"a", b"b"], bodies(b"1", b"2", b"3", b"4", b"5"))
     cut = list(windows([puts, puts._replace(first=5)], 2, lambda window: b"%d" % window))
     assert [(window.tube, window.key, window.rows) for window in cut] == [
         (b"a", b"0", [0, 2]), (b"a", b"1", [3]), (b"b", b"0", [1, 4]),
@@ -184,15 +188,18 @@ def test_an_answer_that_makes_no_sense_ends_it() -> None:
     with ScriptedServer(scripted(inserted(0), b"EXPECTED_CRLF\r\n")) as server:
         said = failure(server, named(4))
     assert said == (
-        "[SINK_REPLY] SERVER has answered 'EXPECTED_CRLF' to the `put` of row 1 of this partition; "
-        "rows 1-3 may be in the queue or not; 1 others are in the queue, and no more"
+        "[SINK_REPLY] SERVER: put: EXPECTED_CRLF: the server did not find the end of the body "
+        "where it should be; nothing was put; rows 1-3 of this partition may be in the queue or "
+        "not; 1 others are in the queue, and no more"
     )
 
 
 def test_a_server_of_another_kind_gets_no_jobs() -> None:
-    with ScriptedServer(inserted, stats=b"pid: 1\n") as server:
+    with ScriptedServer(inserted, stats=b"---\npid: 1\n") as server:
         said = failure(server, named(4))
-    assert said.startswith("[SINK_NO_SERVER] SERVER: it answers 'OK 7' to stats; nothing was put")
+    assert said.startswith(
+        "[SINK_NO_SERVER] SERVER: its stats have no max-job-size; nothing was put"
+    )
     assert server.puts == []
 
 
@@ -282,8 +289,9 @@ def attempt(
     return put_partition([table(bodies, tubes)], JobRows(FIELDS, options), options, 3, batch)
 
 
-def total(client: Connection) -> int:
-    return int(parse_stats(client.ask(b"stats\r\n"))[b"total-jobs"])
+def total(port: int) -> int:
+    with Client(f"127.0.0.1:{port}") as client:
+        return client.stats().total_jobs
 
 
 @pytest.fixture
@@ -293,10 +301,10 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 
 
 def test_a_second_attempt_puts_only_what_is_missing(server: ServerProcess) -> None:
-    port, client = server.port(), server.connect()
+    port = server.port()
     assert attempt(port, named(15)) == (Tally(15, 15), {b"default": 2})
     assert attempt(port, named(10)) == (Tally(10, 0, 10), {b"default": 1})
-    assert total(client) == 15
+    assert total(port) == 15
     # Another batch, and another write, have other keys.
     assert attempt(port, named(15), Batch("write", 8))[0].put == 15
     assert attempt(port, named(15), Batch("other", 7))[0].put == 15
@@ -313,11 +321,11 @@ def test_jobs_that_are_done_are_not_put_again(server: ServerProcess) -> None:
 def test_other_rows_than_before_are_an_error_and_put_nothing(
     server: ServerProcess, other: list[str]
 ) -> None:
-    port, client = server.port(), server.connect()
+    port = server.port()
     attempt(port, named(15))
     with pytest.raises(SinkError, match=r"\[SINK_ROWS_CHANGED\] .* rows \d+-\d+ of this partition"):
         attempt(port, other)
-    assert total(client) == 15
+    assert total(port) == 15
 
 
 def test_keys_are_forgotten_by_batch_in_the_tubes_named(server: ServerProcess) -> None:
@@ -335,8 +343,8 @@ def test_keys_are_forgotten_by_batch_in_the_tubes_named(server: ServerProcess) -
 
 
 def test_a_row_too_large_for_a_batch_is_put_alone_and_once(tmp_path: Path) -> None:
-    with ServerProcess(ours_at_once("-p", 0, "-z", MAX_BATCH_BYTES + 99), tmp_path) as server:
-        body = "x" * (MAX_BATCH_BYTES + 9)
+    with ServerProcess(ours_at_once("-p", 0, "-z", MOST_IN_BATCH + 99), tmp_path) as server:
+        body = "x" * (MOST_IN_BATCH + 9)
         assert attempt(server.port(), ["a", body, "b"])[0] == Tally(3, 3)
         assert attempt(server.port(), ["a", body, "b"])[0] == Tally(3, 0, 3)
 

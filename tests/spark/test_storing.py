@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import subprocess
@@ -16,10 +17,48 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from binlog_tools.spark.definitions.errors import TableError
-from binlog_tools.spark.storing.tables import LOG, Layout, StoredTable, open_stored
+from binlog_tools.spark.errors import TableError
+from binlog_tools.spark.storing import LOG, Layout, Location, StoredTable, dataset_of, open_stored
+from tests.object_storage.conftest import gs as gs
+from tests.object_storage.conftest import s3 as s3
 from tests.object_storage.emulators import Emulator
-from tests.object_storage.s3_server import S3Server
+from tests.object_storage.s3_server import BUCKET, S3Server
+
+
+@pytest.mark.parametrize("text", ["/a/b", "file:/a/b", "file:///a/b/", "file://localhost/a/b"])
+def test_a_path_may_be_a_url_of_this_machine(text: str) -> None:
+    assert Location.of(text) == Location("/a/b")
+
+
+def test_a_file_is_no_place_for_a_table(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(TableError, match="it is a file") as caught:
+        Location.of(f"{tmp_path}/file").refuse_hopeless()
+    assert caught.value.code == "TABLE_EXISTS"
+    for there in (tmp_path, tmp_path / "new"):
+        Location.of(str(there)).refuse_hopeless()
+
+
+@pytest.mark.parametrize(
+    ("place", "why"), [("/a/b", "Input/output error"), ("hdfs://h:9/t", "no libjvm")]
+)
+def test_of_another_machine_its_own_words_are_told(place: str, why: str) -> None:
+    with pytest.raises(TableError) as caught, Location(place).writing():
+        raise OSError(errno.EIO, "no libjvm")
+    assert str(caught.value).endswith(f"{place}: {why}; the table is as it was before")
+
+
+@pytest.mark.exhaustive
+def test_a_bucket_that_is_not_there_is_named(s3: S3Server) -> None:
+    url = s3.url("tables")
+    Location.of(url).refuse_hopeless()
+    with pytest.raises(TableError) as caught:
+        Location.of(url.replace(BUCKET, "nobucket")).refuse_hopeless()
+    assert str(caught.value) == (
+        "[TABLE_UNWRITABLE] s3://nobucket/tables: there is no bucket nobucket; make it, or name "
+        "another; nothing was written"
+    )
+
 
 SCHEMA = pa.schema([
     pa.field("server", pa.string()),
@@ -106,7 +145,11 @@ def test_a_file_says_its_partition_and_its_records(tmp_path: Path) -> None:
     mine = by_server["1e5"]
     assert (mine.rows, mine.lsns, mine.partition["date"]) == (3, (3, 9), DAY)
     assert by_server[None].lsns == (4, 4)
-    assert table.dataset([mine]).to_table()["lsn"].to_pylist() == [5, 3, 9]
+    assert dataset_of(table.location, table.schema(), [mine]).to_table()["lsn"].to_pylist() == [
+        5,
+        3,
+        9,
+    ]
 
 
 # Two at once.
@@ -161,7 +204,7 @@ def test_the_files_of_a_commit_are_synced_before_it_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[Path] = []
-    monkeypatch.setattr("binlog_tools.spark.storing.tables._sync", synced.append)
+    monkeypatch.setattr("binlog_tools.spark.storing._sync", synced.append)
     table = open_stored(str(tmp_path / "t"), LAYOUT)
     add(table, rows([1], ODD))
     (file,) = table.files()
@@ -173,7 +216,7 @@ WITHOUT = """
 import sys
 sys.modules["deltalake"] = None
 from binlog_tools.spark import tasks
-from binlog_tools.spark.storing.tables import open_stored
+from binlog_tools.spark.storing import open_stored
 try:
     open_stored(sys.argv[1])
 except Exception as problem:

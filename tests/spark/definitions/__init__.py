@@ -1,1 +1,0 @@
-"""What all parts of the Spark package go by."""

@@ -1,1 +1,0 @@
-"""Tests of `binlog_tools.spark.storing`: none needs Spark or Java."""
