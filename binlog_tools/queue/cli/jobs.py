@@ -13,10 +13,11 @@ from beanstalk_twisted.client.stats import JobStats
 from beanstalk_twisted.client.sync import Client
 from binlog_tools.console.errors import aside, fail, refused, warn
 from binlog_tools.console.output import Output
+from binlog_tools.console.signals import DeferredSignal, end_if_told
 from binlog_tools.console.wording import text_of, told
 from binlog_tools.queue.asking import STATES, bury_free, group_awaited, need, peek_first
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.cli.exits import NOTHING, REFUSED, DeferredSignal, end_if_told
+from binlog_tools.queue.cli.exits import NOTHING, REFUSED
 from binlog_tools.queue.cli.tubes import numbers
 from binlog_tools.queue.moving import DirectMover, Moved, Mover
 

@@ -23,12 +23,13 @@ from beanstalk_twisted.wire.tags import MAX_BATCH_BYTES as MAX_KEYED_BYTES
 from binlog_tools.console.errors import fail, refused, warn
 from binlog_tools.console.groups import Parsed
 from binlog_tools.console.output import Output
+from binlog_tools.console.signals import ENDING, DeferredSignal, end_if_told
 from binlog_tools.console.wording import reason, told
 from binlog_tools.logs.quantities import NS, parse_duration, parse_time
 from binlog_tools.queue.asking import MAX_BATCH_BYTES, STATES, Policy, need
 from binlog_tools.queue.asking import policy as policy_of
 from binlog_tools.queue.cli import options, put_tags
-from binlog_tools.queue.cli.exits import ENDING, NOTHING, REFUSED, DeferredSignal, end_if_told
+from binlog_tools.queue.cli.exits import NOTHING, REFUSED
 from binlog_tools.queue.moving import count_of
 
 READ_BYTES: Final = 1 << 16
