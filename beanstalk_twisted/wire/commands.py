@@ -250,7 +250,7 @@ COMMANDS: Final = (
     Command(
         b"delete ", _JOB_ID, (DELETED, NOT_FOUND), effect=CHANGES, method="delete",
         needs=Needs(rights.RESERVE, rights.HELD),
-        text="Ends a job that this connection has reserved, or nobody.",
+        text="Deletes a job that is unreserved or reserved by this connection.",
     ),
     Command(
         b"release ", _RELEASE_FIELDS, (ReplyForm(b"RELEASED"), NOT_FOUND, BURIED_INSTEAD),
@@ -264,7 +264,7 @@ COMMANDS: Final = (
     Command(
         b"kick ", (grammar.BOUND,), (KICKED,), effect=CHANGES, method="kick",
         needs=Needs(rights.MANAGE, rights.USED),
-        text="Makes so many buried jobs of the tube in use ready, or if there are none, delayed "
+        text="Makes up to this many buried jobs of the tube in use ready, or if none, delayed "
         "ones.",
     ),
     Command(
@@ -315,13 +315,13 @@ COMMANDS: Final = (
     ),
     Command(
         b"quit", effect=ACTS, ends_connection=True, is_counted=False, needs=OPEN,
-        text="Closes the connection and drops what is behind; if that is much, unread replies may "
+        text="Closes the connection and drops what follows; if that is much, unread replies may "
         "be lost, as with beanstalkd.",
     ),
     Command(
         b"pause-tube", (grammar.TUBE_THEN, grammar.PAUSE), (ReplyForm(b"PAUSED"), NOT_FOUND),
         effect=CHANGES, method="pause_tube", needs=Needs(rights.MANAGE, rights.NAMED),
-        text="Nothing is reserved from it for so many seconds; 0 ends that.",
+        text="Pauses reserves from the tube for this many seconds; 0 ends the pause.",
     ),
 )  # fmt: skip
 

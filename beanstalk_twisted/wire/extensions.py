@@ -204,7 +204,7 @@ EXTENSIONS: Final = (
         b"reserve-batch ", (grammar.BATCH_COUNT, OPTIONAL_SECONDS),
         (forms.RESERVED_BATCH, forms.DEADLINE_SOON), effect=RESERVES,
         method="batches.reserve", needs=Needs(rights.RESERVE, rights.WATCHED),
-        text="Reserves up to so many ready jobs.",
+        text="Reserves up to `count` ready jobs.",
     ),
     _row(
         b"delete-batch ", (JOB_IDS,), (forms.DELETED_BATCH,), effect=CHANGES,
@@ -306,7 +306,7 @@ EXTENSIONS: Final = (
     _row(
         b"kick-dead ", (grammar.TUBE_WORD, DEAD_BOUND), (forms.KICKED,), effect=CHANGES,
         method="dead_kicks.kick", takes_s=FLUSH_S, needs=_MANAGE_TUBE,
-        text="Up to so many [dead letters](#dead-letters) of the tube go back to it.",
+        text="Returns up to `bound` [dead letters](#dead-letters) of the tube to it.",
     ),
     _row(
         b"list-connections", (), (forms.DOCUMENT,), effect=LOOKS, method="connections.list_all",
