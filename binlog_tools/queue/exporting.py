@@ -1,5 +1,6 @@
-"""The jobs of a tube, with their bodies, and as JSON lines (docs/inspect.md)."""
+"""The jobs of a tube, with their bodies, and as JSON lines out and in (docs/inspect.md)."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -9,6 +10,8 @@ from beanstalk_twisted.client.stats import ListedJob
 from beanstalk_twisted.wire.extensions import MAX_PAGE_JOBS
 from binlog_tools.console.wording import body_fields
 from binlog_tools.logs.quantities import NS, format_time_exactly
+from binlog_tools.rewrite.exporting import LineFields, WrongLine, documents, read_job
+from binlog_tools.rewrite.putting import Numbered
 
 if TYPE_CHECKING:
     from beanstalk_twisted.client.sync import Client
@@ -107,3 +110,23 @@ def line_of(tube: str, job: ListedJob, body: bytes, now_ns: int) -> dict[str, ob
         **{name: job[name] for name in COUNTERS}, **({"tags": tags} if tags else {}),
         **body_fields(body),
     }  # fmt: skip
+
+
+def jobs_of(
+    file: Iterable[bytes], tube: bytes | None, now_ns: int, passed: Counter[str]
+) -> Iterator[Numbered]:
+    """Read the jobs of an export, each with the number of its line.
+
+    :param tube: where to put them instead.
+    :param passed: counts what is passed over: lines of other kinds, and unknown fields.
+    :raise WrongLine: a line cannot be understood.
+    """
+    for number, document in documents(file, passed):
+        kind = document.get("kind", "job")
+        if kind in ("log", "pause", "policy", "key"):
+            passed[f"line of kind {kind}"] += 1
+        elif kind != "job":
+            raise WrongLine(number, f"kind {kind!r} is unknown")
+        else:
+            job = read_job(LineFields(number, document), number, now_ns)
+            yield Numbered(number, job._replace(tube=tube or job.tube))

@@ -13,6 +13,7 @@ from beanstalk_twisted.client.commands.specs import Job
 from beanstalk_twisted.client.stats import ListedJob
 from binlog_tools.console.errors import fail, warn
 from binlog_tools.console.output import Output, columns
+from binlog_tools.console.signals import DeferredSignal, end_if_told
 from binlog_tools.console.wording import reason, told
 from binlog_tools.queue.asking import (
     STATES,
@@ -27,14 +28,7 @@ from binlog_tools.queue.asking import (
     tube_name,
 )
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.cli.exits import (
-    NOTHING,
-    PROGRAM,
-    REFUSED,
-    USAGE,
-    DeferredSignal,
-    end_if_told,
-)
+from binlog_tools.queue.cli.exits import NOTHING, PROGRAM, REFUSED, USAGE
 from binlog_tools.queue.cli.jobs import each
 from binlog_tools.queue.cli.tubes import numbers
 from binlog_tools.queue.moving import BATCH_JOBS, count_of

@@ -12,12 +12,13 @@ from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.client.stats import JobStats
 from binlog_tools.console.errors import aside, fail, refused, warn
 from binlog_tools.console.output import Output
+from binlog_tools.console.signals import DeferredSignal, end_if_told
 from binlog_tools.console.wording import text_of, told
 from binlog_tools.queue.asking import STATES, bury_free, group_awaited, need, peek_first
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.cli.exits import NOTHING, REFUSED, DeferredSignal, end_if_told
+from binlog_tools.queue.cli.exits import NOTHING, REFUSED
 from binlog_tools.queue.cli.tubes import numbers
-from binlog_tools.queue.moving import BatchMover, DirectMover, Moved, Mover, can_batch
+from binlog_tools.queue.moving import DirectMover, Moved, Mover
 
 if TYPE_CHECKING:
     from beanstalk_twisted.client.sync import Client
@@ -206,10 +207,9 @@ def move(
     keeps its priority, its TTR, what is left of its delay, and whether it is buried.  Needs
     beanstalkd 1.12 or newer but for ready jobs.
 
-    SIGINT and SIGTERM let the jobs in hand be finished.  If it is killed, none is lost.  Without
-    move-job those in hand, one, or with --from on some servers 200, are then ready in their old
-    tube, and may be in the new one too.  Workers may go on meanwhile.  Jobs that are put into the
-    old tube since it began stay there.
+    SIGINT and SIGTERM let the jobs in hand be finished.  If it is killed, none is lost; without
+    move-job the one in hand is then ready in its old tube, and may be in the new one too.  Workers
+    may go on meanwhile.  Jobs that are put into the old tube since it began stay there.
 
     \b
     Examples:
@@ -235,8 +235,6 @@ def move(
             found = ([mover.move_job(job)] for job in jobs)
         elif isinstance(mover, DirectMover):
             found = mover.move_all(source, state, count)
-        elif can_batch(queue, source):
-            found = BatchMover(queue, mover).move_all(source, state, count)
         else:
             found = ([moved] for moved in mover.move_all(source, state, count))
         with DeferredSignal() as stop, closing(found):
@@ -252,12 +250,13 @@ def move(
     for sentence in taken:
         warn(sentence)
     end_if_told(stop, f"{told(moved, 'job')}, the last one whole")
-    if not is_json:
-        aside(f"{told(moved, 'job')} moved into {target.decode()}")
+    done = f"{told(moved, 'job')} moved into {target.decode()}"
     if taken:
-        raise SystemExit(REFUSED)
+        fail(REFUSED, f"{done}, {len(taken)} not")
     if not moved:
-        raise SystemExit(NOTHING)
+        fail(NOTHING, done)
+    if not is_json:
+        aside(done)
 
 
 _Batches = Generator[Sequence[Moved], None, None]

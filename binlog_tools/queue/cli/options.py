@@ -107,7 +107,7 @@ def server(function: F) -> F:
 
 
 may_be_empty: Final = click.option(
-    "--empty", "may_be_empty", is_flag=True, help="An empty input is an empty job."
+    "--empty", "may_be_empty", is_flag=True, help="An empty input is meant: an empty job."
 )
 
 tube: Final = click.option(

@@ -22,12 +22,13 @@ from beanstalk_twisted.wire.tags import MAX_BATCH_BYTES as MAX_KEYED_BYTES
 from binlog_tools.console.errors import fail, refused, warn
 from binlog_tools.console.groups import Parsed
 from binlog_tools.console.output import Output
+from binlog_tools.console.signals import ENDING, DeferredSignal, end_if_told
 from binlog_tools.console.wording import reason, told
 from binlog_tools.logs.quantities import NS, parse_duration, parse_time
 from binlog_tools.queue.asking import MAX_BATCH_BYTES, STATES, Policy, need
 from binlog_tools.queue.asking import policy as policy_of
 from binlog_tools.queue.cli import options, put_tags
-from binlog_tools.queue.cli.exits import ENDING, NOTHING, REFUSED, DeferredSignal, end_if_told
+from binlog_tools.queue.cli.exits import NOTHING, REFUSED
 from binlog_tools.queue.moving import count_of
 
 if TYPE_CHECKING:
@@ -283,7 +284,8 @@ def put(
     ends --lines when the numbers of all that was sent are printed.  To a server with put-batch,
     lines that have come together go together, at most 1,000: all are put, or none.
 
-    An empty input puts nothing, unless --empty is given; an empty BODY does.
+    An empty input puts nothing and exits with 1; with --empty it is an empty job, or with --lines
+    no line.  An empty BODY is a job.
 
     \b
     Examples:
@@ -341,12 +343,13 @@ def put(
         with DeferredSignal(ENDING if lines else ()) as stop:
             putter.run(bodies_of(body, lines, may_be_empty, queue, stop, putter.goes_on), stop)
         end_if_told(stop, f"{told(putter.put, 'job')} put")
-        if putter.too_big:
-            warn(_size_limits(queue, tube))
-        if putter.is_full:
-            warn(_no_room(queue, tube))
-    if putter.refused:
-        raise SystemExit(REFUSED)
+        if putter.refused:
+            hints = [_size_limits(queue, tube)] if putter.too_big else []
+            hints += [_no_room(queue, tube)] if putter.is_full else []
+            done = f"{told(putter.put, 'job')} put, {putter.refused} not"
+            fail(REFUSED, done, hint="; ".join(hints) or None)
+    if lines and not putter.put and not may_be_empty:
+        fail(NOTHING, "the input is empty, nothing was put")
 
 
 def _put_with(

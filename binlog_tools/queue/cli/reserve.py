@@ -15,19 +15,11 @@ from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.client.commands.specs import Job
 from beanstalk_twisted.client.stats import JobStats
 from binlog_tools.console.errors import fail, warn
+from binlog_tools.console.signals import SIGNALLED, DeferredSignal, signal_name
 from binlog_tools.console.wording import reason
 from binlog_tools.queue import asking
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.cli.exits import (
-    BURIED,
-    DONE,
-    NOTHING,
-    REFUSED,
-    SIGNALLED,
-    TIMED_OUT,
-    DeferredSignal,
-    signal_name,
-)
+from binlog_tools.queue.cli.exits import BURIED, DONE, NOTHING, REFUSED, TIMED_OUT
 
 if TYPE_CHECKING:
     from beanstalk_twisted.client.sync import Client
