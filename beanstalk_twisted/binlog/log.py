@@ -36,6 +36,9 @@ MAX_WAITING_RECORDS: Final = 10_000
 clients that are answered at once can append without end.
 """
 
+ANOTHER_FRAME: Final = HALF_FRAME_BYTES + 1
+"""So many bytes of records in a frame, and more, that the next one pays for another frame."""
+
 
 class Log:
     """A log that is open for appending.
@@ -55,6 +58,7 @@ class Log:
     :ivar commits_reserves: whether replies wait for reservations too.
     :ivar most_bytes: that its files may have together; 0 for no limit.
     :ivar ends: where the frames of each finished segment end, by sequence number, ascending.
+    :ivar oldest: sequence number of the oldest segment.
     """
 
     _header: SegmentHeader
@@ -78,6 +82,7 @@ class Log:
         self._most_waiting = MAX_WAITING_RECORDS
         self._trim_seq = position.trim_seq
         self.ends = dict(position.ends)
+        self.oldest = next(iter(self.ends), self.segment)
         self._sealed_bytes = sum(self.ends.values())
         self._opening = opening
         self._salt = salt
@@ -91,7 +96,7 @@ class Log:
         self._pending_bytes = 0
         self._open: list[Appended] = []
         self._whole: list[Span] = []
-        self._open_bytes = self._run_bytes = 0
+        self._open_bytes, self._run_bytes = 0, ANOTHER_FRAME
         self._commits = self._is_ending = self._is_midway = False
         self._file: PreallocatedSegment | None = None
         self._limit = self._heads = self._head_bytes = 0
@@ -139,10 +144,6 @@ class Log:
         return not self.most_bytes or self.allocated_bytes + size <= self.most_bytes
 
     @property
-    def oldest(self) -> int:
-        return next(iter(self.ends), self.segment)
-
-    @property
     def written_seq(self) -> int:
         """Segments below this one will not be written any more by batches that are to come."""
         return self._pending[0].seq if self._pending else self.segment
@@ -163,6 +164,7 @@ class Log:
     def trimmed(self, seq: int) -> None:
         """The oldest segment is dead, and that is durable."""
         self._sealed_bytes -= self.ends.pop(seq)
+        self.oldest = next(iter(self.ends), self.segment)
         self._trim_seq = seq + 1
 
     # Appending.
@@ -189,11 +191,14 @@ class Log:
 
     def append(self, record: Record) -> int:
         size = RECORD_BYTES + record.data_bytes
-        own = self._cost(record, size)
+        own = self._cost(size)
+        name = record.name if isinstance(record, TubeDef) else None
+        if name is not None:
+            own += TUBE_IN_SEAL_BYTES + len(name)
         if own > self.budget.rest:
             self._change_segment(own + FRAME_BYTES, self._time_ns)
-        if isinstance(record, TubeDef):
-            self.budget.name_tube(len(record.name))
+        if name is not None:
+            self.budget.name_tube(len(name))
         return self._enter(record, size, own)
 
     def append_run(self, make: Callable[[], Run]) -> int:
@@ -207,7 +212,7 @@ class Log:
         commits = self._commits or run.commits
         self._open.append(run)
         self.budget.rest, self._open_bytes, self._commits = rest, open_bytes, commits
-        self._run_bytes = HALF_FRAME_BYTES + 1  # What comes next pays for a frame.
+        self._run_bytes = ANOTHER_FRAME
         self.last_lsn, self.records_written = last_lsn, records_written
         return first_lsn
 
@@ -217,7 +222,7 @@ class Log:
         called for `space_budget.whole_bytes`.
         """
         count, size = len(records), sum([RECORD_BYTES + record.data_bytes for record in records])
-        own = self._cost(records[0], size)
+        own = self._cost(size)
         first = len(self._open)
         whole = [*self._whole, (first, first + count)]
         first_lsn, last_lsn = self.last_lsn + 1, self.last_lsn + count
@@ -238,9 +243,10 @@ class Log:
         self._settle_in()
 
     def _append(self, record: Record) -> int:
-        """What a segment begins or ends with: it has room by design."""
-        size = RECORD_BYTES + record.data_bytes
-        return self._enter(record, size, self._cost(record, size))
+        """What a segment begins or ends with: it has room by design, which is counted once all of
+        it is there.
+        """
+        return self._enter(record, RECORD_BYTES + record.data_bytes, 0)
 
     def _enter(self, record: Record, size: int, own: int) -> int:
         """Exchanging references needs no memory, so behind the list all happens or nothing."""
@@ -336,7 +342,7 @@ class Log:
         self.last_lsn = self._framed_lsn = last_lsn
         self.records_written = records_written
         self._open, self._whole, self._file, self._commits = [], [], None, False
-        self._open_bytes = self._run_bytes = 0
+        self._open_bytes, self._run_bytes = 0, ANOTHER_FRAME
         self._count_rest()
         return batch
 
@@ -417,13 +423,9 @@ class Log:
         """All is framed: how much is left can be said exactly."""
         self.budget.rest = self._limit - self._framing.index.end - self._ending_bytes()
 
-    def _cost(self, record: Record, size: int) -> int:
-        """The most by which a record of so many bytes, data included, makes the segment larger."""
-        own = size
-        if not self._open or self._run_bytes > HALF_FRAME_BYTES:
-            own += FRAME_BYTES
-        if size > HALF_FRAME_BYTES:
-            own += 2 * FRAME_BYTES
-        if isinstance(record, TubeDef):
-            own += TUBE_IN_SEAL_BYTES + record.data_bytes
-        return own
+    def _cost(self, size: int) -> int:
+        """The most by which a record of so many bytes, data included, makes the segment larger,
+        beside the seal.
+        """
+        own = size if self._run_bytes <= HALF_FRAME_BYTES else size + FRAME_BYTES
+        return own if size <= HALF_FRAME_BYTES else own + 2 * FRAME_BYTES

@@ -141,6 +141,17 @@ class Address(NamedTuple):
         return self if self.token else self._replace(token=token())
 
     @classmethod
+    def of(cls, address: "str | Address") -> "Address":
+        """:raise ValueError: it is no address.
+        :raise TypeError: it is neither text nor an address.
+        """
+        if isinstance(address, Address):
+            return address
+        if not isinstance(address, str):
+            raise TypeError(f"an address is a str, such as '127.0.0.1:11300', not {address!r}")
+        return cls.parse(address)
+
+    @classmethod
     def parse(cls, text: str) -> "Address":
         """:raise ValueError: it is no address; what may have a token in it is not shown."""
         for scheme in URLS:

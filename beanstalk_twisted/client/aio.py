@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from random import random
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from beanstalk_twisted.client import errors, sockets
 from beanstalk_twisted.client.addresses import Address
@@ -17,6 +17,7 @@ from beanstalk_twisted.client.core.dialogue import Dialogue, Ended, Pending, res
 from beanstalk_twisted.client.held_jobs import (
     BURY,
     FIRST_LOOK_S,
+    HOLDING_SLICE_S,
     RELEASE,
     RETURN,
     SLICE_S,
@@ -39,11 +40,13 @@ class _Answer(asyncio.Future[Any]):
     """What a command gives; to cancel it is to forget the command, at once."""
 
     request: "_Asked"
+    cancelled_in: Callable[[], object]
 
     def cancel(self, msg: Any = None) -> bool:
         was_waiting = super().cancel(msg)
         if was_waiting:
             self.request.cancel()
+            self.cancelled_in()
         return was_waiting
 
 
@@ -54,6 +57,7 @@ class _Asked(Pending):
         super().__init__(spec, args, body)
         self.answer = _Answer()
         self.answer.request = self
+        self.answer.cancelled_in = lambda: None
 
     def succeed(self, result: Any) -> None:
         if not self.answer.done():
@@ -215,13 +219,16 @@ class Client(AwaitedCommands):
         :raise ValueError: there is no such address, time or token.
         """
         check_seconds("timeout_s", timeout_s, is_zero_allowed=False)
-        self.address = Address.parse(address) if isinstance(address, str) else address
+        self.address = Address.of(address)
         self.timeout_s = timeout_s
         token = self.address.token if token is None else token
         self._continuity = Continuity(lambda: asyncio.get_running_loop().time(), token)
+        self._looking: set[_Asked] = set()
         self._lost = lost
         self._link: _Link | None = None
         self._connecting: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pause_s = self._connected_s = 0.0
 
     async def __aenter__(self) -> "Client":
         await self.connect()
@@ -238,9 +245,16 @@ class Client(AwaitedCommands):
         :raise TlsFailed: TLS has failed, or a certificate is not trusted.
         :raise Unauthorized: the token is nobody's.
         """
+        self._be_in_running_loop()
         self._continuity.is_stopped = False
         if self._link is None and self._connecting is None:
             await self._connect_once()
+
+    def _be_in_running_loop(self) -> None:
+        """Leave a connection of another loop, which has ended: it would never answer."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._loop, self._link, self._connecting = loop, None, None
 
     async def close(self) -> None:
         """Hang up; jobs that are reserved are ready again.  Later commands fail."""
@@ -265,6 +279,7 @@ class Client(AwaitedCommands):
         tube: bytes | None = None, reserved_on: object = None,
     ) -> "asyncio.Future[Any]":  # fmt: skip
         request = _Asked(spec, args, body)
+        self._be_in_running_loop()
         link = self._link
         if link is not None and not link.dialogue.is_open:
             link = None
@@ -272,6 +287,10 @@ class Client(AwaitedCommands):
             request.fail(reservation_lost(spec, args))
             return request.answer
         dialogue = None if link is None else link.dialogue
+        if dialogue is not None:
+            request.answer.cancelled_in = dialogue.part_from_wait
+            if spec.row.waits:
+                dialogue.ask_how_to_end_waits()
         self._continuity.send(request, dialogue, tube, reserved_on)
         if dialogue is None and self._connecting is None and not self._continuity.is_stopped:
             self._connecting = asyncio.create_task(self._reconnect())
@@ -302,9 +321,8 @@ class Client(AwaitedCommands):
     ) -> AsyncIterator["HeldJob"]:
         """Give job after job of these tubes, or of those watched.  ``async with job:`` does with it
         what has to be done: it is deleted at the end of the block.  If that raises an exception, it
-        is released; and it is touched as long as the block runs.
-
-        A `touch` waits behind a `reserve` of the same connection: have one loop for each client.
+        is released; and it is touched as long as the block runs.  A job that the block itself has
+        deleted, released, buried, moved or returned is left as it is.
 
         :param timeout: ends when nothing has come for so many seconds; None waits for ever.
         :param delay: of a job that is released, seconds.
@@ -325,20 +343,43 @@ class Client(AwaitedCommands):
         loop = asyncio.get_running_loop()
         ends_s = None if timeout is None else loop.time() + timeout
         while True:
-            seconds = SLICE_S
+            is_holding = self._link is not None and self._link.dialogue.exchange.reserved
+            seconds = HOLDING_SLICE_S if is_holding else SLICE_S
             if ends_s is not None:
                 seconds = min(seconds, int(max(0.0, ends_s - loop.time()) + 0.999))
+            answer = self.reserve_with_timeout(seconds)
+            asked = cast(_Answer, answer).request
+            self._looking.add(asked)
             try:
-                return await self.reserve_with_timeout(seconds)
+                return await answer
             except errors.TimedOut:
                 if ends_s is not None and loop.time() >= ends_s:
                     return None
+            except errors.DeadlineSoon:
+                if not is_holding:
+                    raise
+                await asyncio.sleep(TOUCH)  # Who has the job touches it.
+            finally:
+                self._looking.discard(asked)
+
+    def _holds(self, job: Job) -> bool:
+        """Return False if the application has settled a job of this connection."""
+        link = self._link
+        return link is None or link is not job.reserved_on or link.dialogue.holds(job.id)
+
+    def _end_looking(self) -> None:
+        """Let no command about a job wait for the `reserve` with which `jobs` looks for another."""
+        link = self._link
+        if link is not None and link.dialogue.waits_for_nothing_but(self._looking):
+            link.dialogue.end_wait()
 
     # Connections.
 
     async def _reconnect(self) -> None:
-        pause_s = FIRST_PAUSE_S
         while True:
+            # Jitter: of no secret.
+            await asyncio.sleep(self._pause_s * (1 + random()) / 2)  # noqa: S311
+            self._pause_s = min(max(2 * self._pause_s, FIRST_PAUSE_S), LAST_PAUSE_S)
             try:
                 await self._connect_once()
                 break
@@ -347,8 +388,6 @@ class Client(AwaitedCommands):
                 lasts = isinstance(why, errors.TlsFailed) and not why.fault.may_pass
                 if lasts or isinstance(why, errors.Unauthorized):
                     self._continuity.fail_waiting(partial(_of, why))
-            await asyncio.sleep(pause_s * (1 + random()) / 2)  # noqa: S311 - of no secret.
-            pause_s = min(2 * pause_s, LAST_PAUSE_S)
         self._connecting = None
 
     async def _connect_once(self) -> None:
@@ -377,10 +416,13 @@ class Client(AwaitedCommands):
             raise
         link.ended = self._end
         self._link = link
+        self._connected_s = asyncio.get_running_loop().time()
         self._continuity.begin(link.dialogue)
 
     def _end(self, ended: Ended) -> None:
         self._link = None
+        if asyncio.get_running_loop().time() - self._connected_s >= LAST_PAUSE_S:
+            self._pause_s = 0.0
         self._continuity.end(ended, self._lost)
         if self._continuity.is_stopped:
             self._continuity.fail_waiting(lambda each: each.lose(ended.reason))
@@ -418,7 +460,10 @@ class HeldJob(Job):
         wait_s = FIRST_LOOK_S
         while True:
             await asyncio.sleep(wait_s)
+            if not self._client._holds(self):
+                return
             try:
+                self._client._end_looking()
                 await self._client.touch(self)
                 wait_s = max((await self._client.stats_job(self)).time_left, 1) * TOUCH
             except errors.ClientError as problem:
@@ -427,6 +472,9 @@ class HeldJob(Job):
 
     async def _settle(self, kind: type[BaseException] | None) -> None:
         client = self._client
+        if not client._holds(self):
+            return
+        client._end_looking()
         if kind is None:
             await client.delete(self)
             return

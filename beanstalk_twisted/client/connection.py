@@ -74,6 +74,7 @@ class Connection(Protocol, AwaitedCommands, Deferring):
         self._ended = ended
         self._choice = UsedTube()
         self._send_now: Callable[[bytes], object] | None = None
+        self._held: list[bytes] | None = None  # What is sent while answers are read.
         self._deadline = Deadline(clock, grace_s, self.dialogue.exchange.patience_s, self._give_up)
         self._part_timer: IDelayedCall | None = None
 
@@ -115,6 +116,7 @@ class Connection(Protocol, AwaitedCommands, Deferring):
             self.dialogue.is_open = False
             self.dialogue.reason = errors.Closed("the connection was closed by us")
             self._part_timer = self._clock.callLater(PART_S, self._cut)
+            self._send_held()
             self.transport.unregisterProducer()
             lose_half = getattr(self.transport, "loseWriteConnection", None)
             if ISSLTransport.providedBy(self.transport):
@@ -127,6 +129,9 @@ class Connection(Protocol, AwaitedCommands, Deferring):
         """Hand bytes to the transport; past its buffer if all else is answered, for then it is
         empty.  That saves one round through the reactor for a client that waits for each answer.
         """
+        if self._held is not None:
+            self._held.append(data)
+            return
         if is_alone and self._send_now is not None:
             sent = self._send_now(data)
             if isinstance(sent, int):  # Otherwise it is an error, which the transport will find.
@@ -157,10 +162,20 @@ class Connection(Protocol, AwaitedCommands, Deferring):
     def dataReceived(self, data: bytes) -> None:
         if self.dialogue.is_cut:
             return  # Whatever still comes cannot be trusted.
-        self.dialogue.receive(data)
+        if self._send_now is not None:
+            self._held = []  # What the answers lead to leaves together.
+        try:
+            self.dialogue.receive(data)
+        finally:
+            self._send_held()
         self._deadline.heard()
         if self.flow.is_wanted:
             self.flow.let_in(self.has_room)
+
+    def _send_held(self) -> None:
+        held, self._held = self._held, None
+        if held:
+            self.write(b"".join(held), len(self.dialogue.exchange.unanswered) == len(held))
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self._deadline.stop()

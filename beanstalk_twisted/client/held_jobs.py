@@ -84,12 +84,12 @@ class Holder:
     def _next(self, timeout: float | None) -> Job | None:
         ends_s = None if timeout is None else time.monotonic() + timeout
         while True:
-            seconds = HOLDING_SLICE_S if self._held else SLICE_S
+            seconds = SLICE_S
             if ends_s is not None:
                 left_s = max(0.0, ends_s - time.monotonic())
                 seconds = min(seconds, int(left_s + 0.999))
             try:
-                return self._client.reserve_with_timeout(seconds)
+                return self._client._next_job(seconds, HOLDING_SLICE_S)
             except errors.TimedOut:
                 if ends_s is not None and time.monotonic() >= ends_s:
                     return None
@@ -126,6 +126,8 @@ class Holder:
     ) -> None:  # fmt: skip
         """Delete a job, or after an exception give it back or bury it."""
         client = self._client
+        if not client._holds(job):
+            return
         try:
             if kind is None:
                 client.delete(job)
@@ -161,6 +163,9 @@ class Holder:
         for number in due:
             job = self._held.get(number)
             if job is None:
+                continue
+            if not self._client._holds(job):
+                self.let_go(job)
                 continue
             try:
                 self._client.touch(job)

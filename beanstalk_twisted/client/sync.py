@@ -1,12 +1,16 @@
 """The client for plain Python: each method waits for the server's answer, and gives it."""
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from random import random
 from select import POLLIN, POLLOUT, poll
+from socket import MSG_DONTWAIT, SHUT_RDWR, SO_RCVTIMEO, SOL_SOCKET
+from struct import pack
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.addresses import Address
@@ -18,7 +22,7 @@ from beanstalk_twisted.client.commands.calls import (
     tube_bytes,
 )
 from beanstalk_twisted.client.commands.methods import Commands
-from beanstalk_twisted.client.commands.specs import CommandSpec
+from beanstalk_twisted.client.commands.specs import CommandSpec, Job
 from beanstalk_twisted.client.commands.tags import check_seconds
 from beanstalk_twisted.client.core.continuity import Continuity
 from beanstalk_twisted.client.core.dialogue import Dialogue, Pending, reservation_lost
@@ -43,7 +47,9 @@ IDLE_S: Final = 0.5
 the server has closed meanwhile is replaced, and nothing is in doubt.
 """
 
-READ_BYTES: Final = 1 << 18
+READ_BYTES: Final = 1 << 16
+"""Taken at once; room for more than about 100,000 is mapped and unmapped for each call."""
+
 FLUSH_BYTES: Final = 1 << 16
 """Of commands of a pipeline: so much is sent at once."""
 
@@ -57,17 +63,11 @@ class Asked(Pending):
     :ivar is_done: the result or the error is there.
     """
 
-    __slots__ = ("_client", "_error", "_result", "is_done", "is_told")
-    is_done: bool
-
-    def __init__(
-        self, client: "Client", spec: CommandSpec, args: Args, body: bytes | None
-    ) -> None:  # fmt: skip
-        super().__init__(spec, args, body)
-        self.is_done = self.is_told = False
-        self._client = client
-        self._result: Any = None
-        self._error: Exception | None = None
+    is_done = False
+    is_told = False
+    _result: Any = None
+    _error: Exception | None = None
+    client: "Client"
 
     def succeed(self, result: Any) -> None:
         self._result = result
@@ -81,7 +81,7 @@ class Asked(Pending):
     def error(self) -> Exception | None:
         """Wait for the answer, and give what is wrong with it; None if nothing is."""
         if not self.is_done:
-            self._client._wait(self)
+            self.client._wait(self)
         self.is_told = True
         return self._error
 
@@ -92,7 +92,7 @@ class Asked(Pending):
         :raise ClientError: it is an error, or none came.
         """
         if not self.is_done:
-            self._client._wait(self)
+            self.client._wait(self)
         if self._error is not None:
             self.is_told = True
             raise self._error
@@ -102,16 +102,23 @@ class Asked(Pending):
 class _Link:
     """One connection: the transport of its dialogue."""
 
-    def __init__(self, connected: "socket.socket", server: str) -> None:
+    def __init__(self, connected: "socket.socket", server: str, timeout_s: float) -> None:
         self.dialogue = Dialogue(self, server)
         self.dialogue.is_open = True
         self.used_s = time.monotonic()
         self._socket = connected
-        self._socket.setblocking(False)
-        self._unsent: list[bytes] = []
+        self._timeout_s = timeout_s
+        self.unsent: list[bytes] = []
+        self._problem: OSError | None = None
         self._unsent_bytes = 0
         self._again: tuple[type[OSError], ...] = (BlockingIOError, InterruptedError)
         self._is_tls = hasattr(connected, "pending")
+        self._at_once = 0 if self._is_tls else MSG_DONTWAIT
+        self._socket.setblocking(not self._is_tls)
+        if not self._is_tls:
+            # So a lone command takes two system calls, one to send and one to receive.
+            limit_s = pack("ll", int(timeout_s), max(1, int(timeout_s % 1 * 1e6)))
+            self._socket.setsockopt(SOL_SOCKET, SO_RCVTIMEO, limit_s)
         if self._is_tls:
             from ssl import SSLWantReadError, SSLWantWriteError
 
@@ -122,7 +129,14 @@ class _Link:
     # What the dialogue calls.
 
     def write(self, data: bytes, is_alone: bool) -> None:
-        self._unsent.append(data)
+        if is_alone and not self.unsent:
+            try:
+                if (sent := self._socket.send(data, self._at_once)) == len(data):
+                    return
+                data = data[sent:]
+            except OSError as problem:
+                self._problem = None if isinstance(problem, self._again) else problem
+        self.unsent.append(data)
         self._unsent_bytes += len(data)
         self.dialogue.is_full = self._unsent_bytes >= FLUSH_BYTES
 
@@ -137,12 +151,15 @@ class _Link:
         with suppress(OSError):
             self._socket.close()
 
+    def wake(self) -> None:
+        """Have a thread that waits here find the connection closed."""
+        with suppress(OSError):
+            self._socket.shutdown(SHUT_RDWR)
+
     def is_over(self) -> bool:
         """Whether the server has closed it, or said what nobody has asked for."""
         try:
-            if self._is_tls:
-                return self._socket.recv(1) is not None
-            return bool(self._poll.poll(0))
+            return self._socket.recv(1, self._at_once) is not None
         except self._again:
             return False
         except OSError:
@@ -150,9 +167,11 @@ class _Link:
 
     def flush(self, patience_s: float) -> None:
         """Send what is to be sent.  What comes meanwhile is read: the server may wait for that."""
-        while self._unsent:
-            data = self._unsent[0] if len(self._unsent) == 1 else b"".join(self._unsent)
-            self._unsent.clear()
+        if self._problem is not None:
+            raise self._problem
+        while self.unsent:
+            data = self.unsent[0] if len(self.unsent) == 1 else b"".join(self.unsent)
+            self.unsent.clear()
             self._unsent_bytes = 0
             sent = self._send(data)
             view = memoryview(data)[sent:]
@@ -166,26 +185,27 @@ class _Link:
 
     def _send(self, data: bytes | memoryview) -> int:
         try:
-            return self._socket.send(data)
+            return self._socket.send(data, self._at_once)
         except self._again:
             return 0
 
-    def hear(self, patience_s: float | None) -> None:
-        """Wait until something comes, and take it.
+    def hear(self, *, waits: bool = True) -> None:
+        """Take what comes next; without waiting, what is there.
 
-        :param patience_s: how long; None for ever, 0 takes what is there.
-        :raise ServerSilent: nothing came.
+        :raise ServerSilent: nothing came in the time that the oldest command may take.
         """
-        if (self._is_tls or patience_s == 0) and self._read():
+        if self._read(waits and not self._is_tls) or not waits:
             return
-        if patience_s != 0:
-            self._wait(POLLIN, patience_s)
-            self._read()
+        patience_s = self.dialogue.exchange.patience_s(self._timeout_s)
+        if patience_s is not None and not self._is_tls:
+            patience_s -= self._timeout_s  # It has passed already.
+        self._wait(POLLIN, patience_s)
+        self._read()
 
     def last_word(self, problem: OSError) -> OSError:
         """Give why the server has closed the connection, if it has said so."""
         try:
-            self._socket.recv(1)
+            self._socket.recv(1, self._at_once)
         except self._again:
             return problem
         except OSError as said:
@@ -195,9 +215,9 @@ class _Link:
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def _read(self) -> bool:
+    def _read(self, waits: bool = False) -> bool:
         try:
-            data = self._socket.recv(READ_BYTES)
+            data = self._socket.recv(READ_BYTES, 0 if waits else self._at_once)
         except self._again:
             return False
         if not data:
@@ -216,8 +236,20 @@ class _Link:
         if not ready:
             unanswered = self.dialogue.exchange.unanswered
             what = f"no answer to {unanswered[0].spec.name}" if unanswered else "nothing is taken"
-            raise errors.ServerSilent(f"{what} in {patience_s:g} s; the connection was cut")
+            silent_s = patience_s or self._timeout_s
+            raise errors.ServerSilent(f"{what} in {silent_s:g} s; the connection was cut")
         return ready[0][1]
+
+
+_CLIENTS: "WeakSet[Client]" = WeakSet()
+
+
+def _after_fork() -> None:
+    for client in list(_CLIENTS):
+        client._leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class Client(Commands, Blocking):
@@ -226,7 +258,8 @@ class Client(Commands, Blocking):
     not fails with `Unanswered`, or `NotCarriedOut`.
 
     Threads may share one: their commands are sent one after the other, so a `reserve` that waits
-    makes others wait.  Give each thread that reserves a client of its own.
+    makes others wait.  Give each thread that reserves a client of its own.  A process that was
+    forked makes a connection of its own.
     """
 
     def __init__(
@@ -247,7 +280,7 @@ class Client(Commands, Blocking):
         """
         check_seconds("timeout_s", timeout_s, is_zero_allowed=False)
         check_seconds("retry_s", retry_s)
-        self.address = Address.parse(address) if isinstance(address, str) else address
+        self.address = Address.of(address)
         self.timeout_s = timeout_s
         self.retry_s = retry_s
         self._reconnects = reconnects
@@ -257,6 +290,8 @@ class Client(Commands, Blocking):
         self._link: _Link | None = None
         self._lock = RLock()
         self._holder = Holder(self)
+        self._ended_of: BaseException | None = None
+        _CLIENTS.add(self)
 
     def __enter__(self) -> "Client":
         self.connect()
@@ -279,11 +314,27 @@ class Client(Commands, Blocking):
 
     def close(self) -> None:
         """Hang up; jobs that are reserved are ready again.  Later commands fail."""
-        with self._lock:
-            self._continuity.is_stopped = True
+        self._continuity.is_stopped = True
+        if not self._lock.acquire(blocking=False):
+            # Another thread waits for an answer.
+            if (link := self._link) is not None:
+                link.wake()
+            self._lock.acquire()
+        try:
             self._holder.stop()
             if self._link is not None:
                 self._end(errors.Closed("the client was closed"), is_over=True)
+        finally:
+            self._lock.release()
+
+    def _leave_to_parent(self) -> None:
+        """In a process that was forked: its own connection is made when one is needed."""
+        self._lock, self._holder = RLock(), Holder(self)
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+            self._continuity.tubes = link.dialogue.exchange.tubes
+        self._continuity.fail_waiting(lambda each: None)
 
     def send(
         self, spec: CommandSpec, args: Args = (), body: bytes | None = None,
@@ -341,6 +392,21 @@ class Client(Commands, Blocking):
             if self._link is not None:
                 self._carry(self._link, waits=False)
 
+    def _holds(self, job: Job) -> bool:
+        """Return False if the application has settled a job of this connection."""
+        link = self._link
+        return link is None or link is not job.reserved_on or link.dialogue.holds(job.id)
+
+    def _next_job(self, seconds: int, holding_s: int) -> Job:
+        """Reserve a job.
+
+        :param holding_s: how long to wait at most while jobs are reserved.
+        """
+        with self._lock:
+            link = self._link
+            is_holding = link is not None and link.dialogue.exchange.reserved
+            return self.reserve_with_timeout(min(seconds, holding_s) if is_holding else seconds)
+
     def _watched(self) -> Iterator[bytes]:
         link = self._link
         tubes = self._continuity.tubes if link is None else link.dialogue.exchange.tubes
@@ -366,7 +432,8 @@ class Client(Commands, Blocking):
     ) -> Iterator[HeldJob]:
         """Give job after job of these tubes, or of those watched.  ``with job:`` does with it what
         has to be done: it is deleted at the end of the block.  If that raises an exception, it is
-        released; and it is touched as long as the block runs.
+        released; and it is touched as long as the block runs.  A job that the block itself has
+        deleted, released, buried, moved or returned is left as it is.
 
         :param timeout: ends when nothing has come for so many seconds; None waits for ever.
         :param delay: of a job that is released, seconds.
@@ -392,27 +459,33 @@ class Client(Commands, Blocking):
                 link = None
         if reserved_on is not None and reserved_on is not link:
             raise reservation_lost(spec, args)
-        request = Asked(self, spec, args, body)
+        request = Asked(spec, args, body)
+        request.client = self
         self._continuity.send(request, None if link is None else link.dialogue, tube, reserved_on)
         return request
 
     def _wait(self, request: Asked) -> None:
         with self._lock:
-            ends_s, lost = time.monotonic() + self.retry_s, 0
-            while not request.is_done:
-                if self._link is not None:
-                    self._carry(self._link)
-                    continue
-                # One command may lose two connections, more only as long as is allowed.
-                self._connect_for_waiting(may_try=lost < 2 or time.monotonic() < ends_s)
-                lost += 1
+            ends_s, lost = 0.0, 0
+            try:
+                while not request.is_done:
+                    if self._link is not None:
+                        self._carry(self._link)
+                        continue
+                    ends_s = ends_s or time.monotonic() + self.retry_s
+                    # One command may lose two connections, more only as long as is allowed.
+                    self._connect_for_waiting(may_try=lost < 2 or time.monotonic() < ends_s)
+                    lost += 1
+            except BaseException:
+                # Nobody waits for it any more, so the next connection is not sent it.
+                request.cancel()
+                raise
 
     def _connect_for_waiting(self, *, may_try: bool = True) -> None:
         """Connect, and send what waits for that, or fail it."""
         try:
             if not may_try:
-                again = errors.ServerClosed("the server has closed the connection, and again")
-                raise errors.NoHost({str(self.address): again})
+                raise errors.NoHost({str(self.address): self._ended_of or errors.Closed("cut")})
             self._connect()
         except errors.ClientError as problem:
             why = problem
@@ -422,9 +495,10 @@ class Client(Commands, Blocking):
         """Send what is to be sent, and take what comes next."""
         dialogue = link.dialogue
         try:
-            link.flush(self.timeout_s)
+            if link.unsent:
+                link.flush(self.timeout_s)
             if dialogue.exchange.unanswered and not dialogue.is_cut:
-                link.hear(dialogue.exchange.patience_s(self.timeout_s) if waits else 0)
+                link.hear(waits=waits)
             if dialogue.is_cut:
                 self._end(dialogue.reason or errors.Closed("cut"))
         except errors.ServerSilent as silent:
@@ -452,6 +526,7 @@ class Client(Commands, Blocking):
 
     def _end(self, reason: BaseException, *, is_over: bool = False) -> None:
         link, self._link = self._link, None
+        self._ended_of = reason
         if link is not None:
             link.close()
             ended = link.dialogue.end(reason)
@@ -477,13 +552,14 @@ class Client(Commands, Blocking):
 
     def _connect_once(self) -> None:
         """:raise ClientError: there is no server, or it does not take us."""
-        link = _Link(self._make_socket(self.address, self.timeout_s), str(self.address))
+        connected = self._make_socket(self.address, self.timeout_s)
+        link = _Link(connected, str(self.address), self.timeout_s)
         outcome: list[Exception | None] = []
         self._continuity.greet(link.dialogue, lambda: outcome.append(None), outcome.append)
         try:
             while not outcome:
                 link.flush(self.timeout_s)
-                link.hear(self.timeout_s)
+                link.hear()
                 if link.dialogue.is_cut:
                     outcome.append(link.dialogue.reason)
         except errors.ServerSilent as silent:

@@ -92,10 +92,9 @@ class QueueState(Queues):
         tubes = TUBE_BYTES * len(self.tubes) + WATCH_BYTES * self.watches + waiters
         return self.jobs.memory_bytes + tubes + keys
 
-    @property
     def ends(self) -> int:
         """For how many deletions a log has to keep room; one that leaves a key is several."""
-        return len(self.jobs) + KEY_ENDS * self.unique.lasting
+        return self.jobs.count + KEY_ENDS * self.unique.lasting
 
     def not_held_by_others(self, session: Session, job_id: int) -> Job | None:
         """A job that the session may delete or edit; None if there is none."""
@@ -399,11 +398,10 @@ class QueueState(Queues):
         return job is not None and job.copy() == image
 
     def _enter_new(self, image: JobImage, segment: int) -> None:
-        tube = self.tubes.by_id(image.tube_id)
+        tube, size = self.tubes.by_id(image.tube_id), len(image.body)
         if segment:
-            self.live.enter(segment, len(image.body))
+            self.live.enter(segment, size)
         self.enqueue(tube, image.state, image.priority, image.deadline_ns, image.job_id)
-        size = len(image.body)
         tube.body_bytes += size
         if tube.quotas is not None:
             tube.count_for_quotas(1, size)

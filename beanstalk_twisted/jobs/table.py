@@ -55,6 +55,7 @@ class JobTable:
     counted more often than a row can say.  `get` makes a `Job` of a row, for reading or for whoever
     changes it; what the change has made of it is kept by `keep`, as a row or as it is.
 
+    :ivar count: how many there are.
     :ivar memory_bytes: of memory that they take, with their bodies, places in queues and tags:
         counted, not measured; ``loaded_bytes`` of the bodies that are in memory, ``absent_bytes``
         of those that are in the log only.
@@ -66,11 +67,11 @@ class JobTable:
         self.memory_bytes = self.loaded_bytes = self.absent_bytes = 0
         self.keeps_places = False
         self._pages: dict[int, Page] = {}
-        self._count = 0
+        self.count = 0
         self._newest = Page(-1)
 
     def __len__(self) -> int:
-        return self._count
+        return self.count
 
     def __contains__(self, job_id: int) -> bool:
         page = self._pages.get(job_id >> PAGE_BITS)
@@ -187,7 +188,7 @@ class JobTable:
             return False
         page.entries[slot] = body
         page.count += 1
-        self._count += 1
+        self.count += 1
         self.memory_bytes += RESTING_JOB_BYTES + size
         self.loaded_bytes += size
         return True
@@ -209,7 +210,7 @@ class JobTable:
                 page.rows[slot * ROW_BYTES : (slot + 1) * ROW_BYTES] = rows[at : at + ROW_BYTES]
                 page.count += 1
                 at += ROW_BYTES
-        self._count += count
+        self.count += count
         self.memory_bytes += RESTING_JOB_BYTES * count + jobs.body_bytes
         self.loaded_bytes += jobs.body_bytes
         if jobs.are_left:
@@ -256,7 +257,7 @@ class JobTable:
         assert not page.has(slot)
         page.entries[slot] = job
         page.count += 1
-        self._count += 1
+        self.count += 1
         self.memory_bytes += HOT_JOB_BYTES + data_memory_bytes(job.body_bytes, job.tags)
         self.loaded_bytes += job.body_bytes
 
@@ -425,6 +426,6 @@ class JobTable:
             memory_bytes += tags_memory_bytes(job.tags)
         self.memory_bytes -= memory_bytes
         page.count -= 1
-        self._count -= 1
+        self.count -= 1
         if not page.count and page is not self._newest:
             del self._pages[job_id >> PAGE_BITS]

@@ -59,7 +59,7 @@ class Kicks(Part):
         tube = session.using
         jobs = tube.buried if tube.buried.count else tube.delayed
         count = min(bound, jobs.count)
-        if count and not self._changes.has_room:
+        if count and not self._changes.has_room():
             return NO_ROOM
         kicked = self._kick_slice(session, tube, jobs, count, now_ns)
         if kicked == count or not kicked or not jobs.count:
@@ -94,7 +94,7 @@ class Kicks(Part):
         are set at the slice's end.
         """
         key = jobs.first()
-        if key is None or not self._changes.has_room:
+        if key is None or not self._changes.has_room():
             return 0
         self._changes.make(self._state.jobs.job(key & ID_MASK).kicked(now_ns, session.number))
         if tube.waiting:
@@ -278,7 +278,7 @@ class Flushes(Part):
         found = None if tube is None else self._state.unique.find(tube.tube_id, key)
         if tube is None or found is None or found.record.until_ns <= now_ns:
             return self._changes.not_found()
-        if not self._changes.has_room:
+        if not self._changes.has_room():
             return NO_ROOM
         self._changes.forget_key(found, now_ns)
         self._timekeeping.drop_if_unused(tube, now_ns)
@@ -302,7 +302,7 @@ class Flushes(Part):
         found = self._state.unique.of_tube(tube.tube_id, walk.end_id, most)
         walk.forgets = len(found) == most and tube.remembered > len(found)
         for each in found:
-            if not self._changes.has_room:
+            if not self._changes.has_room():
                 walk.forgets = False
                 break
             self._changes.forget_key(each, now_ns)

@@ -167,23 +167,22 @@ class Changes:
     def not_found(self) -> tuple[Reply, int]:
         return self.of_state(NOT_FOUND)
 
-    @property
     def has_room(self) -> bool:
         budget = self.log.budget
-        return not budget.is_short or budget.takes_change(self._state.ends)
+        return not budget.is_short or budget.takes_change(self._state.ends())
 
     def has_room_for(self, body_bytes: int) -> bool:
         """Whether the log has room for a new job, and then for the end of all jobs."""
         log = self.log
-        return log is NOWHERE or log.budget.takes_put(body_bytes, self._state.ends)
+        return log is NOWHERE or log.budget.takes_put(body_bytes, self._state.ends())
 
     def has_room_for_all(self, size: int, count: int) -> bool:
         """As `has_room_for`, for so many new jobs that take these bytes as one."""
-        others = self._state.ends + count - 1
+        others = self._state.ends() + count - 1
         return self.log is NOWHERE or self.log.budget.takes_put(size, others)
 
     def has_room_to_copy(self, body_bytes: int) -> bool:
-        return self.log.budget.takes_copy(body_bytes, self._state.ends)
+        return self.log.budget.takes_copy(body_bytes, self._state.ends())
 
     def may_allow(self, features: int) -> bool:
         return not features & ~self.log.features or self.log.budget.has_segment
@@ -214,7 +213,7 @@ class Changes:
             return 0
         kind = image.kind
         is_wanted = kind not in RELAXED or (
-            self.has_room
+            self.has_room()
             and (
                 not log.is_behind
                 or image.state is DELAYED
@@ -364,7 +363,7 @@ class Changes:
         """
         until_ns = now_ns + seconds * NS if seconds else 0
         record = Pause(tube.tube_id, seconds, until_ns, now_ns, reason)
-        if not record.commits and not self.has_room:
+        if not record.commits and not self.has_room():
             self._state.apply_pause(record)
             return 0
         self._prepare([tube], 0, now_ns)

@@ -98,7 +98,7 @@ class Policies(TubePolicies):
             return self._changes.of_state(POLICY)
         if not old and self._state.ruled >= MAX_RULED_TUBES:
             return NO_ROOM
-        if not (self._changes.has_room and self._changes.allows(EXTENSIONS, now_ns)):
+        if not (self._changes.has_room() and self._changes.allows(EXTENSIONS, now_ns)):
             return NO_ROOM
         return self._set(session, self._state.tubes.get_or_make(name), rules, now_ns)
 

@@ -203,7 +203,7 @@ class Puts(Part):
 
     def demand(self, copy_bytes: int | None) -> Demand:
         """:param copy_bytes: the body of a job that compaction waits to copy, if there is one."""
-        jobs = self._state.ends
+        jobs = self._state.ends()
         has_again = self.sliced_bytes or self.withheld_bytes
         if copy_bytes is None and not self._waiting and not has_again:
             return Demand(jobs)

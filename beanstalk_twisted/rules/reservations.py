@@ -224,7 +224,7 @@ class Reservations:
     def _reserved_with_room(self, job_id: int) -> Job | None:
         """The job, if a session has it, and there is room to take it away."""
         job = self.state.jobs.get(job_id)
-        is_held = job is not None and job.state is RESERVED and self.changes.has_room
+        is_held = job is not None and job.state is RESERVED and self.changes.has_room()
         return job if is_held else None
 
     def reserve_until(

@@ -298,7 +298,7 @@ class Consequences(Part):
         return (
             bool(concurrency.opened)
             or concurrency.is_opening
-            or (bool(state.groups.ended) and self._changes.has_room)
+            or (bool(state.groups.ended) and self._changes.has_room())
         )
 
     def go_on(self, now_ns: int, most: int) -> None:
@@ -341,7 +341,7 @@ class Consequences(Part):
             keys = groups.first_waiting(group, left)
             for key in keys:
                 # The log holds extensions already: a job with tags is in it.
-                if not self._changes.has_room:
+                if not self._changes.has_room():
                     return False
                 self._let_go(self._state.jobs.job(key & ID_MASK), now_ns)
             left -= len(keys)

@@ -212,7 +212,7 @@ class WorkQueue:
             return self._changes.not_found()
         if job.tags is not None and not self.state.concurrency.allows(job.tags):
             return self._changes.not_found()
-        if job.state is not State.READY and not self._changes.has_room:
+        if job.state is not State.READY and not self._changes.has_room():
             return NO_ROOM
         return self.reservations.reserve_job(session, job, now_ns)
 
@@ -239,7 +239,7 @@ class WorkQueue:
         job = self._held(session, job_id)
         if job is None:
             return self._changes.not_found()
-        if not self._changes.has_room:
+        if not self._changes.has_room():
             return NO_ROOM
         image = job.image(
             Kind.RELEASE, State.READY, Reason.RETURNED, now_ns, connection=session.number,
@@ -258,7 +258,7 @@ class WorkQueue:
         job = self._held(session, job_id)
         if job is None:
             return self._changes.not_found()
-        if not self._changes.has_room:
+        if not self._changes.has_room():
             return NO_ROOM
         image = job.image(
             Kind.RELEASE, State.DELAYED if delay_s else State.READY, Reason.CLIENT, now_ns,
@@ -273,7 +273,7 @@ class WorkQueue:
         job = self._held(session, job_id)
         if job is None:
             return self._changes.not_found()
-        if not self._changes.has_room:
+        if not self._changes.has_room():
             return NO_ROOM
         buried_ns = max(now_ns, self.state.last_buried_ns + 1)
         image = job.image(
@@ -304,7 +304,7 @@ class WorkQueue:
         job = self.state.jobs.get(job_id)
         if job is None or job.state not in (State.BURIED, State.DELAYED):
             return self._changes.not_found()
-        if not self._changes.has_room:
+        if not self._changes.has_room():
             return NO_ROOM
         if self.state.times is not None:
             self.state.times.of(self.state.tubes.by_id(job.tube_id)).kicks += 1
@@ -327,7 +327,7 @@ class WorkQueue:
         tube = self.state.tubes.find(name)
         if tube is None:
             return self._changes.not_found()
-        if not self._changes.has_room:
+        if not self._changes.has_room():
             return NO_ROOM
         tube.pauses += 1
         lsn = self._changes.pause(tube, seconds, now_ns, Reason.CLIENT)

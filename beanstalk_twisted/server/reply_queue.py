@@ -118,9 +118,8 @@ class ReplyQueue:
         """
         is_first_to_wait = False
         if lsn > self.lsn:
-            acknowledgeable_lsn = self._durability.acknowledgeable_lsn
-            is_first_to_wait = self.lsn <= acknowledgeable_lsn < lsn and bool(self._gathered)
-            if is_first_to_wait:
+            if self._gathered and self.lsn <= self._durability.acknowledgeable_lsn < lsn:
+                is_first_to_wait = True
                 self.send()
             self.lsn = lsn
         self._gathered.append(encoded)

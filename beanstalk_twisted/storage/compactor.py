@@ -157,7 +157,7 @@ class Compactor:
     def _has_room(self) -> bool:
         """On a full disk, a segment is begun only if it can be finished."""
         _, record_bytes = self._queue.state.live.of(self._log.oldest)
-        return self._log.budget.takes_copies(record_bytes, self._queue.state.ends)
+        return self._log.budget.takes_copies(record_bytes, self._queue.state.ends())
 
     def _pressure(self) -> Pressure:
         log = self._log

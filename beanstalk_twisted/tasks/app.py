@@ -2,7 +2,9 @@
 
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from copy import copy
 from functools import update_wrapper
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import (
@@ -25,10 +27,12 @@ from beanstalk_twisted.client.pool.hashing import Split
 from beanstalk_twisted.tasks.message import Arguments
 from beanstalk_twisted.tasks.options import CallOptions, Options, TaskOptions
 from beanstalk_twisted.tasks.results import REPLIES, RESULT_TTL_S, Result
-from beanstalk_twisted.tasks.sending import AioSender, Put, Sender, SyncSender, TwistedSender
+from beanstalk_twisted.tasks.sending import AioSender, Sender, SyncSender, TwistedSender
 
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
+
+    from beanstalk_twisted.worker.attempt import Attempt
 
 
 P = ParamSpec("P")
@@ -48,21 +52,18 @@ SENDERS: Final[Mapping[str, Callable[[dict[str, Any]], Sender]]] = {
 }  # fmt: skip
 
 
-class Bound(Generic[P, D]):
-    """A task with options for one call."""
+_current: Final = ContextVar["Attempt[Any]"]("beanstalk_twisted.tasks.attempt")
 
-    def __init__(self, app: "App[Any]", task: "Task[P, Any, D]", options: Options) -> None:
-        self._app = app
-        self._task = task
-        self._options = options
 
-    def delay(self, *args: P.args, **kwargs: P.kwargs) -> D:
-        """Put a job that calls the task with these arguments; gives a `Result`.
+def current_attempt() -> "Attempt[Any]":
+    """Give the attempt that the running task is: its ``id``, ``number``, ``touch()`` and more.
 
-        :raise TypeError: the task cannot be called so, or an argument is not JSON.
-        """
-        given: D = self._app.send(self._task, self._options, args, kwargs)
-        return given
+    :raise LookupError: no task runs here.
+    """
+    try:
+        return _current.get()
+    except LookupError:
+        raise LookupError("no task runs here; a worker runs tasks") from None
 
 
 class Task(Generic[P, R, D]):
@@ -94,9 +95,41 @@ class Task(Generic[P, R, D]):
         given: D = self._app.send(self, self.options, args, kwargs)
         return given
 
-    def using(self, **options: Unpack[CallOptions]) -> Bound[P, D]:
+    def using(self, **options: Unpack[CallOptions]) -> "Task[P, R, D]":
         """Give the task with other options for one call, such as ``using(delay=30).delay(…)``."""
-        return Bound(self._app, self, self.options.for_call(options))
+        changed = copy(self)
+        changed.options = self.options.for_call(options)
+        return changed
+
+    def run(self, attempt: "Attempt[Any]") -> Any:
+        """Do a job in the middleware: the handler of a function."""
+        token = _current.set(attempt)
+        try:
+            with ExitStack() as stack:
+                for each in self._app.wrappers:
+                    context = each(attempt)
+                    if not hasattr(context, "__enter__"):
+                        raise TypeError(
+                            f"{each} is asynchronous middleware, which wraps coroutines only; "
+                            f"{self.name} is a function"
+                        )
+                    stack.enter_context(context)
+                return self.function(*attempt.value.args, **attempt.value.kwargs)
+        finally:
+            _current.reset(token)
+
+    async def run_async(self, attempt: "Attempt[Any]") -> Any:
+        """Do a job in the middleware: the handler of a coroutine."""
+        _current.set(attempt)
+        async with AsyncExitStack() as stack:
+            for each in self._app.wrappers:
+                context = each(attempt)
+                if hasattr(context, "__aenter__"):
+                    await stack.enter_async_context(context)
+                else:
+                    stack.enter_context(context)
+            coroutine: Any = self.function(*attempt.value.args, **attempt.value.kwargs)
+            return await coroutine
 
 
 class SyncTasks(Protocol):
@@ -252,10 +285,10 @@ class App(Generic[D_co]):
                 sending(task.name, options.tube, headers)
         tags = options.tags(task.name, lambda: task.arguments.bind(args, kwargs), headers)
         replies = self.replies if options.result else None
-        return self._sender.put(Put(
-            self.server_of(options.tube), body, options.tube, options.delay, options.priority,
-            options.ttr, tags, replies,
-        ))  # fmt: skip
+        return self._sender.put(
+            self.server_of(options.tube), replies, body, tube=options.tube, delay=options.delay,
+            priority=options.priority, ttr=options.ttr, tags=tags,
+        )  # fmt: skip
 
 
 def _name(server: Any) -> str:

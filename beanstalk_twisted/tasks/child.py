@@ -9,7 +9,7 @@ from tempfile import TemporaryFile
 from typing import Any, Final
 from urllib.parse import unquote
 
-from beanstalk_twisted.tasks.calling import Function, ProcessFailed
+from beanstalk_twisted.tasks.results import ProcessFailed
 from beanstalk_twisted.worker.attempt import Attempt
 from beanstalk_twisted.worker.hooks import frames_of
 from beanstalk_twisted.worker.loading import load
@@ -69,7 +69,7 @@ def outcome_of(name: str, task_name: str, given: bytes) -> tuple[bool, Any]:
         app = load(name)
         task = app.tasks[task_name]
         attempt.read(task.arguments.load)
-        return False, Function(app, task)(attempt)
+        return False, task.run(attempt)
     except Decided as decided:
         return False, decided.verdict
     except BaseException as error:

@@ -43,14 +43,7 @@ class Message(NamedTuple):
         return message
 
 
-class Given(NamedTuple):
-    """The arguments of one call."""
-
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-
-
-class Arguments(Serialiser[Given]):
+class Arguments(Serialiser[inspect.BoundArguments]):
     """The arguments of one task, checked against its signature and its annotations."""
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
@@ -83,10 +76,10 @@ class Arguments(Serialiser[Given]):
             raise TypeError(f"{self._name}: {wrong}") from None
         return body
 
-    def dump(self, value: Given) -> bytes:
+    def dump(self, value: inspect.BoundArguments) -> bytes:
         return self.write(value.args, value.kwargs, result=False)
 
-    def load(self, body: bytes) -> Given:
+    def load(self, body: bytes) -> inspect.BoundArguments:
         message = Message.load(body)
         try:
             bound = self.bind(message.args, message.kwargs)
@@ -94,7 +87,7 @@ class Arguments(Serialiser[Given]):
             raise Unreadable(str(wrong)) from None
         for name, value in bound.arguments.items():
             bound.arguments[name] = self._read(name, value)
-        return Given(bound.args, bound.kwargs)
+        return bound
 
     def _read(self, name: str, value: Any) -> Any:
         reader = self._reader(name)

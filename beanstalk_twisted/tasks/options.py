@@ -30,6 +30,10 @@ OFTEN: Final = MOST_ATTEMPTS - 1
 """Retries by default."""
 
 
+_NUMBERS: Final = {"unique_seconds": 0, "concurrency_limit": 1}
+"""Of tags, with their defaults."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Cron:
     """When a task runs by itself.
@@ -50,36 +54,34 @@ class Cron:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
 
-class CallOptions(TypedDict, total=False):
-    """Options of one call, ``send.using(…)``; each takes the place of the task's."""
+class JobOptions(TypedDict, total=False):
+    """Options of a task and of a call."""
 
     tube: str
     delay: int
     priority: int
     ttr: int
     result: bool
-    unique_by: HashedValue
     unique_seconds: int
-    concurrency_by: HashedValue
     concurrency_limit: int
+
+
+class CallOptions(JobOptions, total=False):
+    """Options of one call, ``send.using(…)``; each takes the place of the task's."""
+
+    unique_by: HashedValue
+    concurrency_by: HashedValue
     group_by: HashedValue
     after_by: HashedValue
     headers: Mapping[str, str]
 
 
-class TaskOptions(TypedDict, total=False):
+class TaskOptions(JobOptions, total=False):
     """Options of a task, ``@app.task(…)``."""
 
     name: str
-    tube: str
-    delay: int
-    priority: int
-    ttr: int
-    result: bool
     unique_by: Key
-    unique_seconds: int
     concurrency_by: Key
-    concurrency_limit: int
     group_by: Key
     after_by: Key
     retries: int
@@ -102,9 +104,9 @@ class Options:
     ttr: int = DEFAULT_TTR_S
     result: bool = False
     unique_by: Key | HashedValue | None = None
-    unique_seconds: int = 0
+    unique_seconds: int = _NUMBERS["unique_seconds"]
     concurrency_by: Key | HashedValue | None = None
-    concurrency_limit: int = 1
+    concurrency_limit: int = _NUMBERS["concurrency_limit"]
     group_by: Key | HashedValue | None = None
     after_by: Key | HashedValue | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -128,11 +130,7 @@ class Options:
         self.policy()
         headers_text(self.headers)
         # Numbers without a key are refused there.
-        sample: dict[str, Any] = {
-            name: None if key is None else "x" for name, key in self._keys().items()
-        }
-        if self._has_tags():
-            Tags(**{**sample, "after_by": sample["after_by"] and "y"}, **self._numbers())
+        self._tags({name: None if key is None else name for name, key in self._keys().items()})
 
     def policy(self) -> Retry:
         """:raise ValueError: the backoff is not as a tube policy has it."""
@@ -175,27 +173,23 @@ class Options:
 
         :param name: the task's, so that two tasks of a tube have keys of their own.
         """
-        if not self._has_tags() and not headers:
-            return None
         keys: dict[str, Any] = {}
         for place, key in self._keys().items():
             keys[place] = None if key is None else _value(key, bound)
         if keys["unique_by"] is not None:
             keys["unique_by"] = f"{name}:{keys['unique_by']}"
-        return Tags(**keys, **self._numbers(), metadata=headers_text(headers))
+        return self._tags(keys, headers_text(headers))
 
     def _keys(self) -> dict[str, Any]:
         names = ("unique_by", "concurrency_by", "group_by", "after_by")
         return {name: getattr(self, name) for name in names}
 
-    def _numbers(self) -> dict[str, Any]:
-        return {
-            "unique_seconds": self.unique_seconds, "concurrency_limit": self.concurrency_limit,
-        }  # fmt: skip
-
-    def _has_tags(self) -> bool:
-        has_key = any(key is not None for key in self._keys().values())
-        return has_key or self.unique_seconds != 0 or self.concurrency_limit != 1
+    def _tags(self, keys: Mapping[str, Any], metadata: str | None = None) -> Tags | None:
+        """Give None where nothing differs from the defaults: beanstalkd takes no tags."""
+        numbers = {name: getattr(self, name) for name in _NUMBERS}
+        if metadata is None and numbers == _NUMBERS and all(key is None for key in keys.values()):
+            return None
+        return Tags(**keys, **numbers, metadata=metadata)
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,10 @@ class TaskFailed(Exception):
     """The task has failed for the last time; its text is that of the worker's exception."""
 
 
+class ProcessFailed(Exception):
+    """A task has raised what cannot be carried to another process; this is its text."""
+
+
 class ResultLost(Exception):
     """The job is gone, and there is no result."""
 

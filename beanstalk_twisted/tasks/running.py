@@ -12,7 +12,6 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.client.endpoints import the_reactor
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.tasks.app import App, Task
-from beanstalk_twisted.tasks.calling import Coroutine, Function
 from beanstalk_twisted.tasks.message import Message
 from beanstalk_twisted.tasks.results import put_reply, reply_body
 from beanstalk_twisted.worker.attempt import Attempt
@@ -44,9 +43,7 @@ class AppRoute(Route):
         """:param processes: where a child finds the app, ``module:app``; None to run all tasks in
         this process.
         """
-        self._works = {
-            task.name: _work_of(app, task, reply, processes) for task in app.tasks.values()
-        }
+        self._works = {task.name: _work_of(task, reply, processes) for task in app.tasks.values()}
         self._unknown = Work(handler=self._not_known, serialiser=Bytes(), policy=Retry())
 
     def work_for(self, attempt: Attempt[Any]) -> Work[Any]:
@@ -61,11 +58,9 @@ class AppRoute(Route):
         raise UnknownTask(f"no task {attempt.task!r}; there are {', '.join(sorted(self._works))}")
 
 
-def _work_of(
-    app: App[Any], task: Task[..., Any, Any], reply: Reply | None, processes: str | None
-) -> Work[Any]:
+def _work_of(task: Task[..., Any, Any], reply: Reply | None, processes: str | None) -> Work[Any]:
     options = task.options
-    handler: Any = Coroutine(app, task) if task.is_coroutine else Function(app, task)
+    handler: Any = task.run_async if task.is_coroutine else task.run
     stuck_s = STUCK_S
     if options.process and processes is not None:
         from beanstalk_twisted.tasks.child import InProcess

@@ -3,58 +3,9 @@
 import asyncio
 import os
 import threading
-from collections.abc import Callable
-from importlib import import_module
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
-from beanstalk_twisted.client.commands.tags import Tags
 from beanstalk_twisted.tasks.results import Flow, Result, check_server, collect
-
-
-class Put(NamedTuple):
-    """One job to put.
-
-    :ivar result: the tube of replies; None if no result is wanted.
-    """
-
-    server: Any
-    body: bytes
-    tube: str
-    delay: int
-    priority: int
-    ttr: int
-    tags: Tags | None
-    result: str | None
-
-
-class Sender(Protocol):
-    """Puts jobs with one kind of client."""
-
-    def put(self, put: Put) -> Any:
-        """:return: a `Result`, or what comes to one."""
-
-    def close(self) -> Any:
-        """Close the connections."""
-
-
-def sending(client: Any, put: Put, wait: Callable[[Put, int, float], Any]) -> Flow:
-    """Put a job; its result is waited for with ``wait(put, job, seconds)``."""
-    if put.result is not None:
-        yield from check_server(client)
-    job = yield client.put(
-        put.body, tube=put.tube, priority=put.priority, delay=put.delay, ttr=put.ttr, tags=put.tags
-    )
-    number = int(job)
-
-    def wait_for_it(seconds: float) -> Any:
-        return wait(put, number, seconds)
-
-    return Result(number, getattr(job, "is_new", True), wait_for_it if put.result else None)
-
-
-def _collect(client: Any, put: Put, job: int, seconds: float) -> Flow:
-    assert put.result is not None
-    return collect(client, put.result, job, seconds)
 
 
 def run(flow: Flow) -> Any:
@@ -82,26 +33,72 @@ async def run_async(flow: Flow) -> Any:
             error = problem
 
 
-class SyncSender:
+class Sender:
+    """Puts jobs with one kind of client, over connections that it keeps."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        """:param options: of the client."""
+        self._options = options
+        self._kept: dict[Any, Any] = {}
+
+    def put(self, server: Any, replies: str | None, body: bytes, **options: Any) -> Any:
+        """Put a job; gives a `Result`, or what comes to one.
+
+        :param replies: the tube of its result; None if none is wanted.
+        :param options: of the client's `put`.
+        """
+        raise NotImplementedError
+
+    def close(self) -> Any:
+        """Close the connections of this thread, this loop, or this reactor."""
+        raise NotImplementedError
+
+    def _flow(self, server: Any, replies: str | None, body: bytes, **options: Any) -> Flow:
+        clients = self._clients()
+        if server not in clients:
+            clients[server] = self._new(server)
+        client = clients[server]
+        if replies is not None:
+            yield from check_server(client)
+        job = yield client.put(body, **options)
+        number = int(job)
+
+        def wait(seconds: float) -> Any:
+            return self._wait(server, replies, number, seconds)
+
+        return Result(number, getattr(job, "is_new", True), wait if replies else None)
+
+    def _clients(self) -> dict[Any, Any]:
+        """Give those that may be used here, by their servers."""
+        return self._kept
+
+    def _new(self, server: Any) -> Any:
+        raise NotImplementedError
+
+    def _wait(self, server: Any, *what: Any) -> Any:
+        """Collect a result over a connection of its own."""
+        raise NotImplementedError
+
+
+class SyncSender(Sender):
     """Blocks; each thread has connections of its own, and so has each child of a fork."""
 
     def __init__(self, options: dict[str, Any]) -> None:
-        self._options = options
+        super().__init__(options)
         self._local = threading.local()
 
-    def put(self, put: Put) -> Any:
-        return run(sending(self._client(put.server), put, self._wait))
+    def put(self, *job: Any, **options: Any) -> Any:
+        return run(self._flow(*job, **options))
 
-    def _wait(self, put: Put, job: int, seconds: float) -> Any:
-        with self._new(put.server) as client:
-            return run(_collect(client, put, job, seconds))
+    def _wait(self, server: Any, *what: Any) -> Any:
+        with self._new(server) as client:
+            return run(collect(client, *what))
 
-    def _client(self, server: Any) -> Any:
+    def _clients(self) -> dict[Any, Any]:
         if getattr(self._local, "pid", None) != os.getpid():
             self._local.pid, self._local.clients = os.getpid(), {}
-        if server not in self._local.clients:
-            self._local.clients[server] = self._new(server)
-        return self._local.clients[server]
+        clients: dict[Any, Any] = self._local.clients
+        return clients
 
     def _new(self, server: Any) -> Any:
         from beanstalk_twisted.client.sync import Client
@@ -109,64 +106,54 @@ class SyncSender:
         return Client(server, **self._options)
 
     def close(self) -> None:
-        """Close the connections of this thread."""
-        clients, self._local.clients = getattr(self._local, "clients", {}), {}
-        for client in clients.values():
-            client.close()
+        clients = self._clients()
+        while clients:
+            clients.popitem()[1].close()
 
 
-class AioSender:
+class AioSender(Sender):
     """Gives awaitables of asyncio; each loop has connections of its own."""
 
-    def __init__(self, options: dict[str, Any]) -> None:
-        self._options = options
-        self._clients: dict[Any, dict[Any, Any]] = {}
+    async def put(self, *job: Any, **options: Any) -> Any:
+        return await run_async(self._flow(*job, **options))
 
-    async def put(self, put: Put) -> Any:
-        for loop in [each for each in self._clients if each.is_closed()]:
-            del self._clients[loop]
-        clients = self._clients.setdefault(asyncio.get_running_loop(), {})
-        if put.server not in clients:
-            clients[put.server] = self._new(put.server)
-        return await run_async(sending(clients[put.server], put, self._wait))
+    async def _wait(self, server: Any, *what: Any) -> Any:
+        async with self._new(server) as client:
+            return await run_async(collect(client, *what))
 
-    async def _wait(self, put: Put, job: int, seconds: float) -> Any:
-        async with self._new(put.server) as client:
-            return await run_async(_collect(client, put, job, seconds))
+    def _clients(self) -> dict[Any, Any]:
+        for loop in [each for each in self._kept if each.is_closed()]:
+            del self._kept[loop]
+        clients: dict[Any, Any] = self._kept.setdefault(asyncio.get_running_loop(), {})
+        return clients
 
     def _new(self, server: Any) -> Any:
-        return import_module("beanstalk_twisted.client.aio").Client(server, **self._options)
+        from beanstalk_twisted.client.aio import Client
+
+        return Client(server, **self._options)
 
     async def close(self) -> None:
-        """Close the connections of this loop."""
-        for client in self._clients.pop(asyncio.get_running_loop(), {}).values():
+        for client in self._kept.pop(asyncio.get_running_loop(), {}).values():
             await client.close()
 
 
-class TwistedSender:
+class TwistedSender(Sender):
     """Gives Deferreds."""
 
-    def __init__(self, options: dict[str, Any]) -> None:
-        self._options = options
-        self._clients: dict[Any, Any] = {}
-
-    def put(self, put: Put) -> Any:
+    def put(self, *job: Any, **options: Any) -> Any:
         from twisted.internet.defer import inlineCallbacks
 
-        if put.server not in self._clients:
-            self._clients[put.server] = self._new(put.server)
-        return inlineCallbacks(sending)(self._clients[put.server], put, self._wait)
+        return inlineCallbacks(self._flow)(*job, **options)
 
-    def _wait(self, put: Put, job: int, seconds: float) -> Any:
+    def _wait(self, server: Any, *what: Any) -> Any:
         from twisted.internet.defer import inlineCallbacks
 
-        client = self._new(put.server)
-        waited = inlineCallbacks(_collect)(client, put, job, seconds)
+        client = self._new(server)
 
         def close(outcome: Any) -> Any:
             return client.stopService().addCallback(lambda _: outcome)
 
-        return waited.addBoth(close)
+        return inlineCallbacks(collect)(client, *what).addBoth(close)
 
     def _new(self, server: Any) -> Any:
         from beanstalk_twisted.client.service import Client
@@ -178,5 +165,5 @@ class TwistedSender:
     def close(self) -> Any:
         from twisted.internet.defer import gatherResults
 
-        clients, self._clients = self._clients, {}
+        clients, self._kept = self._kept, {}
         return gatherResults([client.stopService() for client in clients.values()])

@@ -22,7 +22,7 @@ from beanstalk_twisted.worker.policy import (
     Verdict,
 )
 from beanstalk_twisted.worker.serialisers import Serialiser
-from beanstalk_twisted.worker.settings import Handler, Route, Work, one_kind
+from beanstalk_twisted.worker.settings import BYTES, RETRY, Handler, Route, Work
 
 MAX_ATTEMPTS: Final = 10_000
 """Attempts of one `drain`: a handler that releases its job without a delay has no end."""
@@ -147,7 +147,7 @@ class Drains:
 
     def drain(
         self, work: str | App[Any], handler: Handler[Any] | None = None, *,
-        serialiser: Serialiser[Any] | None = None, policy: Policy | None = None,
+        serialiser: Serialiser[Any] = BYTES, policy: Policy = RETRY,
     ) -> list[Drained]:  # fmt: skip
         """Do all jobs that are ready, and those that become so by it, in the test's thread.  A job
         that fails is released with its delay; `advance` and another call try it again.
@@ -157,7 +157,8 @@ class Drains:
         """
         if isinstance(work, App):
             return self._drain(work.tubes, AppRoute(work))
-        return self._drain([work], one_kind(handler, serialiser, policy))
+        assert handler is not None, "a tube's jobs need a handler"
+        return self._drain([work], Work(handler=handler, serialiser=serialiser, policy=policy))
 
     def _drain(self, tubes: list[str], route: Route) -> list[Drained]:
         with self.connect() as talk:

@@ -28,7 +28,7 @@ from beanstalk_twisted.client.endpoints import SERVER_LOG
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.printable import escape, shorten
 from beanstalk_twisted.programs import outlive_readers
-from beanstalk_twisted.tasks.app import App
+from beanstalk_twisted.tasks.app import DEFAULT_SERVER, SERVER, App
 from beanstalk_twisted.tasks.running import AppWorker, schedules_of
 from beanstalk_twisted.version import VERSION
 from beanstalk_twisted.worker import policy, service, settings
@@ -40,9 +40,6 @@ from beanstalk_twisted.worker.settings import STUCK_S
 from beanstalk_twisted.worker.shell import Shell
 
 PROGRAM: Final = "beanstalk-work"
-SERVER: Final = "BEANSTALK_SERVER"
-"""The variable that names the server."""
-
 _log = Logger(namespace="beanstalk_twisted.worker")
 
 LEVELS: Final = (LogLevel.warn, LogLevel.info, LogLevel.debug)
@@ -164,7 +161,7 @@ def choose_reactor(wanted: str, is_coroutine: bool) -> None:
     help="Print when the next N runs of each recurring job are due, and end.",
 )  # fmt: skip
 @click.option(
-    "-s", "--server", envvar=SERVER, default="127.0.0.1:11300", show_default=True,
+    "-s", "--server", envvar=SERVER, default=DEFAULT_SERVER, show_default=True,
     show_envvar=True, metavar="SERVER", help=f"{FORMS}, or an endpoint of Twisted's.",
 )  # fmt: skip
 @click.option(

@@ -231,10 +231,20 @@ class JobRun(Reservation, Generic[T]):
         if self.attempt is None:
             self._ending = self._ending or Ending.STOPPED
 
-    async def abandon(self) -> None:
-        """Give its job back, although its handler was cancelled and still runs."""
+    def delete_sent(self) -> None:
+        if self._has_handler_ended:
+            self._reserver.delete_sent(self._reserver)
+
+    async def abandon(self, most_s: float) -> None:
+        """Give its job back, although its handler was cancelled and still runs.
+
+        :param most_s: how long a verdict that is being carried out is waited for, seconds.
+        """
         attempt = self.attempt
-        if attempt is not None and not self.is_settled and not _is_lost(attempt):
+        if self._settled is not None and self._reserver.session is self._session:
+            # It may take two commands, and needs the connection for both.
+            await self._settled.addTimeout(most_s, self._clock, lambda *_: None)
+        elif attempt is not None and not self.is_settled and not _is_lost(attempt):
             self._stop()
             await self.settle(attempt, AT_ONCE)
 

@@ -61,12 +61,16 @@ class Reserver(Generic[H]):
     :ivar polls: how many of them do not wait.
     :ivar is_blocking: whether one of them may wait.
     :ivar jobs: what is reserved on it, or was and is still worked on.
+    :ivar delete_sent: called with it when it was sent the delete of a job that nothing works on.
     :ivar newest: the newest reservations of jobs, by their numbers.
     :ivar stuck: what was given up, and whose handler still runs.
     :ivar no_wait_until_s: when a `reserve` may wait on it again, by the reactor's clock.
     """
 
-    def __init__(self, settings: Settings, number: int, changed: Callable[[], object]) -> None:
+    def __init__(
+        self, settings: Settings, number: int, changed: Callable[[], object],
+        delete_sent: Callable[["Reserver[Any]"], object],
+    ) -> None:  # fmt: skip
         """:param changed: called when it has a session, or has none any more."""
         self.client = settings.make_client(number, connected=self._watch, lost=self._lost)
         self.session: Session | None = None
@@ -85,6 +89,7 @@ class Reserver(Generic[H]):
         self._waiting: list[Deferred[Session]] = []
         self._timer: IDelayedCall | None = None
         self._changed = changed
+        self.delete_sent = delete_sent
 
     @property
     def is_empty(self) -> bool:
@@ -255,6 +260,7 @@ class Reservation:
     ) -> None:  # fmt: skip
         """:param may_give_back: asked before each release; its Deferred fires when it may be."""
         self.is_settled = False
+        self._settled: Deferred[None] | None = None
         assert reserver.session is not None, "a job comes by a connection"
         self._settings = settings
         self._clock = settings.clock
@@ -271,9 +277,13 @@ class Reservation:
         """End the attempt at it."""
         raise NotImplementedError
 
+    def delete_sent(self) -> None:
+        """Its answer is awaited."""
+
     async def settle(self, attempt: Attempt[Any], verdict: Verdict) -> None:
         """Carry out a verdict."""
         self.is_settled = True
+        self._settled = Deferred()
         try:
             verdict = await self._tell_server(attempt, verdict)
         except errors.NotFound:
@@ -285,6 +295,8 @@ class Reservation:
             self._report_error(attempt)
             seconds = self._clock.seconds() - self._began_s
             self._hooks.call("ended", attempt, verdict=verdict, seconds=seconds)
+        finally:
+            self._settled.callback(None)
 
     async def give_back_unseen(self) -> None:
         """Release it: without its TTR it cannot be kept.  Nor is its priority known."""
@@ -383,9 +395,12 @@ class Reservation:
         session, unanswered = self._session, None
         while session.knows_jobs_of(self._session) and not self._is_handed_over:
             try:
-                await self._reserver.send_in(
+                deleted = self._reserver.send_in(
                     session, "delete", self._job, lambda client: client.delete(self._job.id)
                 )
+                if not deleted.called:
+                    self.delete_sent()
+                await deleted
                 return
             except errors.Unanswered as error:
                 unanswered = error

@@ -24,13 +24,15 @@ from beanstalk_twisted.worker.policy import PATIENCE_S, REST_S, Demand, Policy
 from beanstalk_twisted.worker.reserver import Reserver
 from beanstalk_twisted.worker.serialisers import Serialiser
 from beanstalk_twisted.worker.settings import (
+    BYTES,
     FIFO,
+    RETRY,
     STUCK_S,
     Handler,
     Route,
     Settings,
     Tube,
-    one_kind,
+    Work,
     threads_of,
 )
 
@@ -40,7 +42,7 @@ Jobs = Reserver[JobRun[Any]]
 """A connection with its jobs."""
 
 LAST_ANSWER_S: Final = 5.0
-"""How long a worker that stops waits for the answers to its polls, seconds."""
+"""How long a worker that stops waits for the answers to what it has sent, seconds."""
 
 FINISH_S: Final = 25.0
 """How long jobs in hand may take at a stop, seconds: others kill after 30 (Kubernetes, Docker)."""
@@ -72,7 +74,7 @@ class ReserveScheduler:
     ) -> None:  # fmt: skip
         """:param quiet: called when it was stopped, and no job can come any more."""
         self.reservers: list[Jobs] = [
-            Reserver(settings, number, self.look)
+            Reserver(settings, number, self.look, self._ask_behind)
             for number in range(min(settings.connections, settings.concurrency))
         ]
         self._settings = settings
@@ -116,9 +118,24 @@ class ReserveScheduler:
         self._demand.ended(self._clock.seconds())
         self.look()
 
+    def _ask_behind(self, reserver: Jobs) -> None:
+        """Ask on the connection on which a delete was sent: a job that comes, comes after its
+        answer, and so there is room for it.
+        """
+        polls = sum(each.polls for each in self.reservers)
+        is_enough = polls >= self._demand.at_once or any(
+            each.is_blocking for each in self.reservers
+        )
+        is_resting = self._demand.is_dry or self._clock.seconds() < self._rest_until_s
+        if not (self._is_over or is_enough or is_resting):
+            self._ask(reserver, 0)
+
     def _free(self) -> int:
-        asked = sum(reserver.polls + reserver.is_blocking for reserver in self.reservers)
-        return self._settings.concurrency - self.jobs_in_hand - self.stuck - asked
+        taken = sum(
+            len(each.jobs) + len(each.stuck) + each.polls + each.is_blocking
+            for each in self.reservers
+        )
+        return self._settings.concurrency - taken
 
     def _place(self) -> tuple[Jobs, int] | None:
         """Give the connection to ask next, and the seconds to wait there; None to ask none."""
@@ -210,8 +227,8 @@ class Worker(Service, Generic[T]):
         self, endpoint: str | IStreamClientEndpoint, tubes: str | Sequence[Tube],
         handler: Handler[T] | Route, concurrency: int = 1, *,
         weights: Mapping[Tube, int] | None = None, mode: str = FIFO,
-        serialiser: Serialiser[T] | None = None,
-        policy: Policy | None = None, hooks: Iterable[Hook] = (), logs: bool = True,
+        serialiser: Serialiser[T] = BYTES, policy: Policy = RETRY, hooks: Iterable[Hook] = (),
+        logs: bool = True,
         in_threads: bool | Threads = False, touches: bool = True, limit_s: float | None = None,
         stuck_s: float = STUCK_S, all_stuck: Callable[[], object] | None = None,
         finish_s: float = FINISH_S, connections: int = CONNECTIONS, reactor: Any = None,
@@ -229,8 +246,8 @@ class Worker(Service, Generic[T]):
         :param weights: of tubes, 1 to 1,000; those without one have 1.
         :param mode: how a reserve chooses among the tubes: ``fifo``, the best job of all; by the
             weights ``weighted``, jobs of each tube, or ``weighted-fair``, time of workers.
-        :param serialiser: reads bodies; they are bytes without one.
-        :param policy: decides about failures; `policy.Retry` without one.
+        :param serialiser: reads bodies.
+        :param policy: decides about failures.
         :param logs: write to Twisted's log what happens.
         :param hooks: called with each `hooks.Event`.
         :param in_threads: the handler blocks: run it in threads, as many as ``concurrency``.
@@ -251,9 +268,9 @@ class Worker(Service, Generic[T]):
         """
         clock = reactor or the_reactor()
         threads = threads_of(in_threads, handler, clock, concurrency)
-        route = handler if isinstance(handler, Route) else one_kind(
-            handler, serialiser, policy, in_threads=threads is not None, touches=touches,
-            limit_s=limit_s, stuck_s=stuck_s,
+        route = handler if isinstance(handler, Route) else Work(
+            handler=handler, serialiser=serialiser, policy=policy, touches=touches,
+            in_threads=threads is not None, limit_s=limit_s, stuck_s=stuck_s,
         )  # fmt: skip
         self._settings = Settings(
             endpoint=endpoint, route=route, concurrency=concurrency, connections=connections,
@@ -378,7 +395,7 @@ class Worker(Service, Generic[T]):
         runs = self._runs()
         for run in runs:
             run.cancel(Ending.STOPPED)
-        left = [Deferred.fromCoroutine(run.abandon()) for run in runs]
+        left = [Deferred.fromCoroutine(run.abandon(LAST_ANSWER_S)) for run in runs]
         for each_left in left:
             each_left.addErrback(self._log_failure)
         # By then, what was to be released is on its way.

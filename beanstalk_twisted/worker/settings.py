@@ -40,9 +40,20 @@ be cancelled ends immediately, and all that waits for the job waits for this too
 """
 
 
+BYTES: Final[Serialiser[Any]] = Bytes()
+RETRY: Final[Policy] = Retry()
+
+
+class Route:
+    """Chooses the work of each job; given to `service.Worker` in place of a handler."""
+
+    def work_for(self, attempt: Attempt[Any]) -> "Work[Any]":
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, kw_only=True)
-class Work(Generic[T]):
-    """How the jobs of one kind are done; arguments of `service.Worker`.
+class Work(Route, Generic[T]):
+    """How jobs of one kind, or all jobs, are done; arguments of `service.Worker`.
 
     :ivar in_threads: whether the handler runs in the worker's threads, or in the reactor's.
     :ivar reply: called after the last attempt, before the server is told of the job's end, with
@@ -50,8 +61,8 @@ class Work(Generic[T]):
     """
 
     handler: Handler[T]
-    serialiser: Serialiser[T]
-    policy: Policy
+    serialiser: Serialiser[T] = BYTES
+    policy: Policy = RETRY
     in_threads: bool = False
     touches: bool = True
     limit_s: float | None = None
@@ -69,32 +80,8 @@ class Work(Generic[T]):
         _has_methods("serialiser", self.serialiser, "Bytes() or Json()", ("load",))
         _has_methods("policy", self.policy, "Retry()", ("before", "after"))
 
-
-class Route:
-    """Chooses the work of each job; given to `service.Worker` in place of a handler."""
-
-    def work_for(self, attempt: Attempt[Any]) -> Work[Any]:
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class OneKind(Route):
-    """The same work for every job."""
-
-    work: Work[Any]
-
-    def work_for(self, attempt: Attempt[Any]) -> Work[Any]:
-        return self.work
-
-
-def one_kind(
-    handler: Any, serialiser: Serialiser[Any] | None, policy: Policy | None, **options: Any
-) -> OneKind:
-    """Make a route of one handler, with the defaults of a worker."""
-    return OneKind(Work(
-        handler=handler, serialiser=Bytes() if serialiser is None else serialiser,
-        policy=Retry() if policy is None else policy, **options,
-    ))  # fmt: skip
+    def work_for(self, attempt: Attempt[Any]) -> "Work[T]":
+        return self
 
 
 @dataclass(frozen=True)

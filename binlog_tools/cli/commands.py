@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 import click
-from click.shell_completion import get_completion_class
 
 from beanstalk_twisted.binlog.errors import BinlogError, Incompatible
 from beanstalk_twisted.programs import INTERRUPTED
@@ -62,7 +61,6 @@ COMMANDS: Final[Mapping[str, str]] = {
     "import-v7": "binlog_tools.cli.formats",
     "export-v7": "binlog_tools.cli.formats",
     "salvage": "binlog_tools.cli.salvage",
-    "completion": "binlog_tools.cli.commands",
 }
 """The module of each subcommand, in the order of the help; there it is ``NAME_command``."""
 
@@ -96,20 +94,3 @@ def cli() -> None:
 
 
 main = cli.run
-
-
-@click.command("completion")
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@click.pass_context
-def completion_command(ctx: click.Context, shell: str) -> None:
-    """Print what makes a shell complete commands and options.
-
-    \b
-    For one session, or in ~/.bashrc:  eval "$(binlog-inspect completion bash)"
-    In ~/.zshrc:                       eval "$(binlog-inspect completion zsh)"
-    For fish:  binlog-inspect completion fish > ~/.config/fish/completions/binlog-inspect.fish
-    """
-    kind = get_completion_class(shell)
-    assert kind is not None
-    root = ctx.find_root()
-    click.echo(kind(root.command, {}, "binlog-inspect", "_BINLOG_INSPECT_COMPLETE").source())

@@ -1,7 +1,6 @@
 """``binlog-inspect replay``."""
 
 import os
-import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
@@ -14,7 +13,6 @@ from beanstalk_twisted.client.commands.calls import Answer
 from beanstalk_twisted.client.commands.specs import Inserted
 from beanstalk_twisted.client.commands.tags import Tags
 from beanstalk_twisted.client.sync import Client, Pipeline
-from beanstalk_twisted.programs import INTERRUPTED
 from beanstalk_twisted.wire.grammar import MAX_U32
 from binlog_tools.cli import options
 from binlog_tools.cli.commands import CANNOT_READ
@@ -22,14 +20,16 @@ from binlog_tools.cli.options import open_source_at, tell_unusable
 from binlog_tools.console.errors import fail, warn
 from binlog_tools.console.groups import Parsed
 from binlog_tools.console.output import Output, progress
+from binlog_tools.console.signals import DeferredSignal, end_if_told
 from binlog_tools.console.wording import text_of, told
 from binlog_tools.logs.live_set import Point
 from binlog_tools.logs.new_log import OriginSource
 from binlog_tools.logs.outputs import refuse_inside_sources
 from binlog_tools.logs.quantities import NS
 from binlog_tools.logs.stored import StoredKey, StoredPolicy
-from binlog_tools.rewrite.put_plans import MARKS, Plan, plan
-from binlog_tools.rewrite.putting import GUARD_S, WINDOW_JOBS, Journal, Put, Putter, Stopped
+from binlog_tools.rewrite.journals import Journal, Stopped
+from binlog_tools.rewrite.put_plans import Plan, lost_words, plan
+from binlog_tools.rewrite.putting import GUARD_S, WINDOW_JOBS, Putter, planned_jobs
 
 PUT_LIMITS: Final = frozenset({"max-jobs", "max-bytes", "max-job-size"})
 
@@ -218,37 +218,53 @@ def replay_command(
     journal_path = journal_path or default
     refuse_inside_sources(journal_path, [path])
     uuid = OriginSource.of(source.survey()).store_uuid
-    interrupted = _Interrupted()
+    stop = DeferredSignal()
     try:
         journal = Journal(journal_path, uuid, str(address))
-        _settle(journal, uncertain)
         with Client(address, reconnects=False) as client:
             wanted = plan(source, selection, time.time_ns(), client.probe())
+            putter = Putter(
+                client, journal, time.time_ns, time.sleep, rate, wanted.pauses,
+                {each.after for each in wanted.jobs if each.after},
+            )  # fmt: skip
+            journal.settle(uncertain, "jobs", knows_keys=putter.knows_keys)
+            if any(each.is_buried for each in wanted.jobs):
+                putter.need_bury()
             _tell_left_out(wanted)
-            putter = Putter(client, journal, time.time_ns, time.sleep, rate)
             policies = PolicySetter(client, wanted.of_tubes.policies)
-            with interrupted, progress(f"putting into {address}") as report:
+            with stop:
                 policies.set_part(limits_puts=False)
-                outcome = putter.run(wanted, lambda: interrupted.has_come, report)
+                _put_jobs(putter, wanted, journal, stop, f"putting into {address}")
                 keys = KeyPutter(client, time.time_ns).run(
-                    wanted.of_tubes.keys, lambda: interrupted.has_come
+                    wanted.of_tubes.keys, lambda: stop.number is not None
                 )
                 policies.set_part(limits_puts=True)
-    except Stopped as problem:
-        if interrupted.has_come:
-            fail(INTERRUPTED, f"interrupted: {problem}; run again to go on")
-        fail(CANNOT_READ, str(problem))
-    except errors.ClientError as problem:
-        fail(CANNOT_READ, str(problem))
-    _tell(Output(is_json), outcome, journal, wanted, policies.outcome, keys)
+    except (Stopped, errors.ClientError) as problem:
+        end_if_told(stop, f"{problem}; run again to go on")
+        hint = "run it again when it takes jobs" if isinstance(problem, errors.ErrorReply) else None
+        fail(CANNOT_READ, str(problem), hint=hint)
+    _tell(Output(is_json), putter, journal, wanted, policies.outcome, keys)
+
+
+def _put_jobs(
+    putter: Putter, wanted: Plan, journal: Journal, stop: DeferredSignal, what: str
+) -> None:  # fmt: skip
+    total = len(wanted.jobs)
+    with progress(what) as report:
+        try:
+            putter.run(
+                planned_jobs(wanted, journal), lambda: stop.number is not None,
+                lambda count: report(putter.before + count, total),
+            )  # fmt: skip
+        except Stopped:
+            if stop.number is None:
+                raise
+            raise Stopped(f"{putter.before + putter.put} of {total} jobs") from None
 
 
 def _tell_left_out(wanted: Plan) -> None:
-    marks = set(MARKS.values())
     for what, jobs in wanted.left_out.items():
-        why = "which no put can set" if what in marks else "which the server does not announce"
-        kind = "mark" if what in marks else "tag"
-        warn(f"{told(jobs, 'job')} put without the {kind} '{what}', {why}")
+        warn(lost_words(what, jobs))
     _tell_waiting(wanted.waiting)
     lost = wanted.of_tubes
     why = "not put: the server does not announce what that takes, or no client may say so"
@@ -266,41 +282,8 @@ def _tell_waiting(jobs: int) -> None:
         )
 
 
-class _Interrupted:
-    """Ctrl-C ends it between two windows, so that nothing is uncertain; a second one at once."""
-
-    def __init__(self) -> None:
-        self.has_come = False
-
-    def __enter__(self) -> None:
-        self._before = signal.signal(signal.SIGINT, self._note)
-
-    def __exit__(self, *error: object) -> None:
-        signal.signal(signal.SIGINT, self._before)
-
-    def _note(self, number: int, frame: object) -> None:
-        self.has_come = True
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def _settle(journal: Journal, uncertain: str) -> None:
-    ids = sorted(journal.uncertain)
-    if not ids:
-        return
-    if uncertain == "stop":
-        raise Stopped(
-            f"an earlier run broke off while these jobs were on their way: "
-            f"{', '.join(map(str, ids))}. Look whether the server has them, then run again with "
-            f"--uncertain again (put them once more) or --uncertain skip."
-        )
-    if uncertain == "again":
-        journal.note({"again": ids, "may_be_there": True})
-    else:
-        journal.note({"skipped": ids})
-
-
 def _tell(
-    output: Output, outcome: Put, journal: Journal, wanted: Plan, policies: PoliciesSet,
+    output: Output, putter: Putter, journal: Journal, wanted: Plan, policies: PoliciesSet,
     keys: tuple[int, int],
 ) -> None:  # fmt: skip
     for tube, key, here, there in policies.others:
@@ -308,38 +291,38 @@ def _tell(
     for tube, reply in policies.refused.items():
         warn(f"the policy of tube {text_of(tube)} was not set: the server says {reply}")
     keys_put, keys_before = keys
-    refused = [each._asdict() for each in outcome.refused]
     unusable = wanted.unusable
-    held = sum(each.waits and each.job_id in journal.held for each in wanted.jobs)
     if output.is_json:
         strange = [{"tube": text_of(tube), "jobs": jobs} for tube, jobs in unusable.items()]
         output.document({
-            **outcome._asdict(), "refused": refused, "unusable": strange,
+            "put": putter.put, "before": putter.before, "buried": putter.buried,
+            "refused": [{"job_id": each.number, "why": each.why} for each in putter.refused],
+            "not_buried": putter.not_buried, "unusable": strange,
             "unnamed": list(wanted.unnamed), "left_out": dict(wanted.left_out),
-            "waiting": wanted.waiting + held, "journal": journal.path,
+            "waiting": wanted.waiting + putter.waiting, "journal": journal.path,
             "policies": len(policies.tubes), "keys": keys_put, "keys_before": keys_before,
         })  # fmt: skip
     else:
-        before = f", {outcome.before} were there before" if outcome.before else ""
-        buried = f", {outcome.buried} of them buried" if outcome.buried else ""
-        output.line(f"{told(outcome.put, 'job')} put{buried}{before}")
+        before = f", {putter.before} were there before" if putter.before else ""
+        buried = f", {putter.buried} of them buried" if putter.buried else ""
+        output.line(f"{told(putter.put, 'job')} put{buried}{before}")
         if policies.tubes or keys_put:
             output.line(
                 f"{told(len(policies.tubes), 'policy', 'policies')} of tubes set, "
                 f"{told(keys_put, 'remembered key')} put"
             )
-    for each in outcome.refused:
-        warn(f"job {each.job_id} was not taken: {each.why}")
-    _tell_waiting(held)
+    for each in putter.refused:
+        warn(f"job {each.number} was not taken: {each.why}")
+    _tell_waiting(putter.waiting)
     tell_unusable(unusable, "were not put")
     for job_id in wanted.unnamed:
         warn(f"job {job_id} was not put: it has a key or a group that no client may name")
-    for job_id in outcome.not_buried:
+    for job_id in putter.not_buried:
         warn(
             f"job {job_id} was put as {journal.done[job_id]}, but not buried: somebody took it, or "
             "as many jobs with its concurrency key are reserved as may be; if it is there, it is "
             f"ready in {told(GUARD_S // 3600, 'hour')}"
         )
-    is_lacking = outcome.refused or outcome.not_buried or policies.refused
+    is_lacking = putter.refused or putter.not_buried or policies.refused
     if is_lacking or unusable or wanted.unnamed:
         raise SystemExit(CANNOT_READ)

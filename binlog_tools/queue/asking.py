@@ -2,14 +2,16 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands.specs import SPECS, Job
 from beanstalk_twisted.client.stats import CarriedStats, ListedJob, TubePolicy, TubeStats
-from beanstalk_twisted.client.sync import Client
 from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS
 from binlog_tools.tube_names import NoTube, is_tube_name
+
+if TYPE_CHECKING:
+    from beanstalk_twisted.client.sync import Client
 
 PATIENCE_S: Final = 20
 """How long one `wait-job` waits, seconds; it is then sent anew, so a dead server is noticed."""
@@ -50,7 +52,7 @@ class Unable(Exception):
     """What was asked for cannot be said to a server."""
 
 
-def need(client: Client, word: str, instead: str) -> None:
+def need(client: "Client", word: str, instead: str) -> None:
     """:raise Missing: the server has not announced the command."""
     if not client.announces(word):
         raise Missing(word, instead)
@@ -67,7 +69,7 @@ def tube_name(text: str) -> bytes:
 # Jobs.
 
 
-def next_id(client: Client) -> float:
+def next_id(client: "Client") -> float:
     """Return the id of the next job, by putting a job into `MARK_TUBE` and deleting it; infinity if
     the server refuses new jobs.
     """
@@ -79,7 +81,7 @@ def next_id(client: Client) -> float:
     return mark + 1
 
 
-def bury_free(client: Client, job: int, priority: int) -> None:
+def bury_free(client: "Client", job: int, priority: int) -> None:
     """Bury a job that nobody has reserved.  It is reserved for a moment; our death in between would
     make it ready.
     """
@@ -88,7 +90,7 @@ def bury_free(client: Client, job: int, priority: int) -> None:
         pipe.bury(job, priority=priority)
 
 
-def peek_first(client: Client, state: str) -> Job | None:
+def peek_first(client: "Client", state: str) -> Job | None:
     """Look at the first job of the tube in use that is in a state."""
     look = {
         "ready": client.peek_ready, "delayed": client.peek_delayed, "buried": client.peek_buried,
@@ -100,7 +102,7 @@ def peek_first(client: Client, state: str) -> Job | None:
         return None
 
 
-def wait(client: Client, job: int, timeout_s: float) -> str:
+def wait(client: "Client", job: int, timeout_s: float) -> str:
     """Wait until a job is gone or buried.
 
     :return: ``DELETED``, ``BURIED``, ``TIMED_OUT``, or ``NOT_FOUND`` if it is not there now.
@@ -121,7 +123,7 @@ def wait(client: Client, job: int, timeout_s: float) -> str:
 
 
 def pages(
-    client: Client, tube: bytes, state: str, most: int | None = None,
+    client: "Client", tube: bytes, state: str, most: int | None = None,
     page_jobs: int = MAX_BATCH_JOBS,
 ) -> Iterator[Sequence[ListedJob]]:  # fmt: skip
     """Give the jobs of a tube in a state page by page; a page may be empty.
@@ -166,7 +168,7 @@ def group_awaited(job: CarriedStats) -> str:
 # Tubes.
 
 
-def all_tubes(client: Client) -> list[TubeStats]:
+def all_tubes(client: "Client") -> list[TubeStats]:
     """Ask about all tubes, in the order of their names; those that vanish meanwhile are left out,
     and so are those that no client can ask about: a log may have brought such names.
     """
@@ -181,7 +183,7 @@ def all_tubes(client: Client) -> list[TubeStats]:
     return found
 
 
-def policy(client: Client, tube: bytes) -> Policy:
+def policy(client: "Client", tube: bytes) -> Policy:
     found = client.tube_policy(tube) or TubePolicy(b"---\n")
     keys = [key for key in found if not key.endswith(_FROM)]
     return {key: (found[key], str(found[key + _FROM])) for key in keys}
@@ -190,7 +192,7 @@ def policy(client: Client, tube: bytes) -> Policy:
 # Dead letters.
 
 
-def dead_letters(client: Client, tube: bytes) -> Iterator[tuple[str, ListedJob]]:
+def dead_letters(client: "Client", tube: bytes) -> Iterator[tuple[str, ListedJob]]:
     """Find those of a tube that are in it, or where its dead letters go now, as they were buried;
     with each the tube that it is in.
     """
@@ -201,7 +203,7 @@ def dead_letters(client: Client, tube: bytes) -> Iterator[tuple[str, ListedJob]]
                 yield place, job
 
 
-def kicked_dead(client: Client, tube: bytes) -> tuple[str, Counter[str]]:
+def kicked_dead(client: "Client", tube: bytes) -> tuple[str, Counter[str]]:
     """Count dead letters, by state, that somebody has kicked where they go now; name that."""
     grave, states = _grave(client, tube), ("ready", "reserved", "delayed")
     if grave == tube.decode():
@@ -210,17 +212,17 @@ def kicked_dead(client: Client, tube: bytes) -> tuple[str, Counter[str]]:
     return grave, Counter(job.state for job in jobs if job.get("dead-from") == tube.decode())
 
 
-def dead_of_others(client: Client, tube: bytes) -> Counter[str]:
+def dead_of_others(client: "Client", tube: bytes) -> Counter[str]:
     """Count the dead letters in a tube that are of other tubes, by those."""
     names = (job.get("dead-from") for job in _jobs(client, tube, "buried"))
     return Counter(str(name) for name in names if name not in (None, tube.decode()))
 
 
-def _grave(client: Client, tube: bytes) -> str:
+def _grave(client: "Client", tube: bytes) -> str:
     return str(policy(client, tube).get("dead-letter", (tube.decode(), ""))[0])
 
 
-def _jobs(client: Client, tube: bytes, state: str) -> Iterator[ListedJob]:
+def _jobs(client: "Client", tube: bytes, state: str) -> Iterator[ListedJob]:
     try:
         for page in pages(client, tube, state):
             yield from page

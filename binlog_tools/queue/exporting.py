@@ -1,15 +1,20 @@
-"""The jobs of a tube, with their bodies, and as JSON lines (docs/inspect.md)."""
+"""The jobs of a tube, with their bodies, and as JSON lines out and in (docs/inspect.md)."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.stats import ListedJob
-from beanstalk_twisted.client.sync import Client
 from beanstalk_twisted.wire.extensions import MAX_PAGE_JOBS
 from binlog_tools.console.wording import body_fields
 from binlog_tools.logs.quantities import NS, format_time_exactly
+from binlog_tools.rewrite.exporting import LineFields, WrongLine, documents, read_job
+from binlog_tools.rewrite.putting import Numbered
+
+if TYPE_CHECKING:
+    from beanstalk_twisted.client.sync import Client
 
 LOOKED_AT: Final = 256
 """Jobs whose bodies are asked for at once."""
@@ -29,7 +34,7 @@ TAGS: Final = {
 
 
 def listed(
-    client: Client, tube: str, states: Sequence[str], most: int | None = None
+    client: "Client", tube: str, states: Sequence[str], most: int | None = None
 ) -> Iterator[ListedJob]:
     """List the jobs of a tube, state by state and page by page.
 
@@ -54,7 +59,7 @@ def listed(
                 break
 
 
-def to_export(client: Client, tube: str, states: Sequence[str]) -> Iterator[ListedJob]:
+def to_export(client: "Client", tube: str, states: Sequence[str]) -> Iterator[ListedJob]:
     """List the jobs, those that wait for a group last: they have to be put after it."""
     yield from (job for job in listed(client, tube, states) if not awaits(job))
     if "delayed" in states:
@@ -67,7 +72,7 @@ def awaits(job: ListedJob) -> bool:
 
 
 def with_bodies(
-    client: Client, jobs: Iterable[ListedJob]
+    client: "Client", jobs: Iterable[ListedJob]
 ) -> Iterator[tuple[ListedJob, bytes]]:  # fmt: skip
     """Add the bodies, some at a time; a job that is deleted meanwhile is left out."""
     for batch in _batches(jobs):
@@ -105,3 +110,23 @@ def line_of(tube: str, job: ListedJob, body: bytes, now_ns: int) -> dict[str, ob
         **{name: job[name] for name in COUNTERS}, **({"tags": tags} if tags else {}),
         **body_fields(body),
     }  # fmt: skip
+
+
+def jobs_of(
+    file: Iterable[bytes], tube: bytes | None, now_ns: int, passed: Counter[str]
+) -> Iterator[Numbered]:
+    """Read the jobs of an export, each with the number of its line.
+
+    :param tube: where to put them instead.
+    :param passed: counts what is passed over: lines of other kinds, and unknown fields.
+    :raise WrongLine: a line cannot be understood.
+    """
+    for number, document in documents(file, passed):
+        kind = document.get("kind", "job")
+        if kind in ("log", "pause", "policy", "key"):
+            passed[f"line of kind {kind}"] += 1
+        elif kind != "job":
+            raise WrongLine(number, f"kind {kind!r} is unknown")
+        else:
+            job = read_job(LineFields(number, document), number, now_ns)
+            yield Numbered(number, job._replace(tube=tube or job.tube))

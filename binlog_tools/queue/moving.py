@@ -1,22 +1,16 @@
 """Jobs from one tube into another, none lost."""
 
 from collections.abc import Generator, Iterator, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands.calls import Answer
 from beanstalk_twisted.client.commands.specs import Job
-from beanstalk_twisted.client.commands.tags import NewJob
-from beanstalk_twisted.client.stats import JobStats, ListedJob, TubeStats
-from beanstalk_twisted.client.sync import Client
-from binlog_tools.queue.asking import (
-    MAX_BATCH_BYTES,
-    bury_free,
-    can_page,
-    next_id,
-    pages,
-    peek_first,
-)
+from beanstalk_twisted.client.stats import JobStats, TubeStats
+from binlog_tools.queue.asking import bury_free, can_page, next_id, pages, peek_first
+
+if TYPE_CHECKING:
+    from beanstalk_twisted.client.sync import Client
 
 BURYING_S: Final = 3600
 """The delay with which a job is put that is to be buried in its new tube, seconds: no worker gets
@@ -34,7 +28,7 @@ class Broken(Exception):
 
 
 def _count(
-    client: Client, tube: bytes, state: str, most: int | None
+    client: "Client", tube: bytes, state: str, most: int | None
 ) -> tuple[int, float, TubeStats]:
     """Count the jobs of a tube that are in a state now.
 
@@ -69,7 +63,7 @@ class Mover:
         None if it did not.
     """
 
-    def __init__(self, client: Client, target: bytes, keeps_buried: bool = True) -> None:
+    def __init__(self, client: "Client", target: bytes, keeps_buried: bool = True) -> None:
         """:param keeps_buried: bury in the new tube what was buried; else it is ready there."""
         self._client = client
         self.target = target
@@ -131,9 +125,7 @@ class Mover:
         delay_s = stats.time_left if stats.state == "delayed" else 0
         return self.move_reserved(taken, stats, stats.state, delay_s)
 
-    def move_reserved(
-        self, job: Job, stats: JobStats | ListedJob, state: str, delay_s: int
-    ) -> Moved:
+    def move_reserved(self, job: Job, stats: JobStats, state: str, delay_s: int) -> Moved:
         """:param state: the job's state before, and what was left of its delay.
         :raise ErrorReply: it cannot be put, and is again what it was.
         """
@@ -165,137 +157,7 @@ class Mover:
 
 
 BATCH_JOBS: Final = 200
-"""Jobs of a batch: what servers put or delete in one go.  So many may be there twice if we are
-killed; larger ones are hardly quicker.
-"""
-
-
-class _Taken(NamedTuple):
-    """A job that we have reserved; ``delay_s`` was left of its delay."""
-
-    job: Job
-    stats: ListedJob
-    delay_s: int
-
-
-class BatchMover:
-    def __init__(self, client: Client, mover: Mover, batch_jobs: int = BATCH_JOBS) -> None:
-        """:param mover: knows where to, and moves those that cannot be moved together."""
-        self._client = client
-        self._mover = mover
-        self._batch_jobs = batch_jobs
-        self._problem: Exception | None = None
-
-    def move_all(
-        self, source: bytes, state: str, most: int | None
-    ) -> Generator[Sequence[Moved], None, None]:
-        """Move the jobs of a tube that are in a state now, and not those that come meanwhile.
-
-        Close it where it is left early: what went wrong in the last batch is raised then.
-
-        :return: those of each batch, when it is finished.
-        :raise ErrorReply: a job could not be put; it and the rest stay.
-        :raise Broken: jobs may be there twice.
-        """
-        left, end, _ = _count(self._client, source, state, most)
-        if not left:
-            return
-        self._client.use(self._mover.target)
-        for page in pages(self._client, source, state, page_jobs=self._batch_jobs):
-            for batch in _batches([job for job in page if job.id < end][:left]):
-                moved = self._move(batch, state)
-                left -= len(moved)
-                try:
-                    yield moved
-                finally:
-                    if self._problem is not None:
-                        raise self._problem
-            if not left:
-                return
-
-    def _move(self, listed: Sequence[ListedJob], state: str) -> list[Moved]:
-        taken = self._reserve(listed, state)
-        if not taken:
-            return []
-        buries = self._mover.keeps_buried and state == "buried"
-        jobs = [
-            NewJob(
-                each.job.body, each.stats.pri, BURYING_S if buries else each.delay_s,
-                each.stats.ttr,
-            )
-            for each in taken
-        ]  # fmt: skip
-        try:
-            new = self._client.put_batch(jobs)
-        except errors.ErrorReply:
-            # What is wrong with which is told when they are put one by one.
-            return self._move_singly(taken, state)
-        moved = [Moved(each.job.id, int(job)) for each, job in zip(taken, new, strict=True)]
-        try:
-            if buries:
-                self._bury(taken, new)
-            return self._delete(taken, moved)
-        except errors.ClientError as problem:
-            raise self._broken(moved, problem) from problem
-
-    def _reserve(self, listed: Sequence[ListedJob], state: str) -> list[_Taken]:
-        """Reserve jobs, but for those that somebody else has taken since they were listed."""
-        taken = []
-        with self._client.pipeline() as pipe:
-            asked = [pipe.reserve_job(stats.id) for stats in listed]
-            for stats, answer in zip(listed, asked, strict=True):
-                if (job := _unless_gone(answer)) is not None:
-                    delay_s = stats.time_left if state == "delayed" else 0
-                    taken.append(_Taken(job, stats, delay_s))
-        return taken
-
-    def _bury(self, taken: Sequence[_Taken], new: Sequence[int]) -> None:
-        """Bury new jobs; one that somebody else has taken meanwhile is his."""
-        with self._client.pipeline() as pipe:
-            asked: list[Answer[object]] = []
-            for each, job in zip(taken, new, strict=True):
-                asked += (pipe.reserve_job(job), pipe.bury(job, priority=each.stats.pri))
-            for answer in asked:
-                _unless_gone(answer)
-
-    def _delete(self, taken: Sequence[_Taken], moved: list[Moved]) -> list[Moved]:
-        """Delete jobs where they were, and give those that are not there any more."""
-        if self._client.delete_batch([each.job for each in taken]).deleted == len(moved):
-            return moved
-        # The TTR of some had ended; what somebody else has reserved since is still there.
-        with self._client.pipeline() as pipe:
-            asked = [pipe.stats_job(each.old) for each in moved]
-            there = {stats.id for stats in map(_unless_gone, asked) if stats is not None}
-        if there:
-            twice = [each for each in moved if each.old in there]
-            self._problem = self._broken(twice, "somebody else has reserved what was left there")
-        return [each for each in moved if each.old not in there]
-
-    def _broken(self, moved: Sequence[Moved], why: object) -> Broken:
-        first, last = moved[0], moved[-1]
-        target = self._mover.target.decode()
-        if first is last:
-            what = f"job {first.old} is job {first.new} of {target}"
-        else:
-            what = (
-                f"{len(moved)} jobs, {first.old} to {last.old}, are jobs {first.new} to "
-                f"{last.new} of {target}"
-            )
-        return Broken(f"{what} now, but may still be there too: {why}")
-
-    def _move_singly(self, taken: Sequence[_Taken], state: str) -> list[Moved]:
-        """Move jobs until one is refused; that one and the rest are then as they were."""
-        moved: list[Moved] = []
-        for each in taken:
-            if self._problem is not None:
-                is_buried = state == "buried"
-                self._mover.give_back(each.job, each.stats.pri, is_buried, each.delay_s)
-                continue
-            try:
-                moved.append(self._mover.move_reserved(each.job, each.stats, state, each.delay_s))
-            except (errors.ErrorReply, Broken) as problem:
-                self._problem = problem
-        return moved
+"""Jobs that are moved at once; larger batches are hardly quicker."""
 
 
 T = TypeVar("T")
@@ -308,24 +170,6 @@ def _unless_gone(answer: Answer[T]) -> T | None:
         return None
 
 
-def can_batch(client: Client, source: bytes) -> bool:
-    return client.announces("list-jobs", "put-batch", "delete-batch") and can_page(source)
-
-
-def _batches(listed: Sequence[ListedJob]) -> Iterator[Sequence[ListedJob]]:
-    """Divide jobs where their bodies are too large together."""
-    batch: list[ListedJob] = []
-    size = 0
-    for stats in listed:
-        if batch and size + stats.size > MAX_BATCH_BYTES:
-            yield batch
-            batch, size = [], 0
-        batch.append(stats)
-        size += stats.size
-    if batch:
-        yield batch
-
-
 class DirectMover:
     """Moves jobs as they are.
 
@@ -335,7 +179,11 @@ class DirectMover:
     """
 
     def __init__(
-        self, client: Client, target: bytes, keeps_buried: bool = True, batch_jobs: int = BATCH_JOBS
+        self,
+        client: "Client",
+        target: bytes,
+        keeps_buried: bool = True,
+        batch_jobs: int = BATCH_JOBS,
     ) -> None:
         self._client = client
         self._target = target
@@ -358,8 +206,11 @@ class DirectMover:
     def move_all(
         self, source: bytes, state: str, most: int | None
     ) -> Generator[Sequence[Moved], None, None]:
-        """As of `BatchMover`.
+        """Move the jobs of a tube that are in a state now, and not those that come meanwhile.
 
+        Close it where it is left early: what went wrong in the last batch is raised then.
+
+        :return: those of each batch, when it is finished.
         :raise ErrorReply: the server has no room for a job; it and others stay.
         """
         left, end, _ = _count(self._client, source, state, most)

@@ -10,12 +10,14 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from beanstalk_twisted.client.stats import ServerStats, TubeStats
-from beanstalk_twisted.client.sync import Client
 from binlog_tools.console.wording import BARS
 from binlog_tools.queue.asking import all_tubes
+
+if TYPE_CHECKING:
+    from beanstalk_twisted.client.sync import Client
 
 
 class Snapshot(NamedTuple):
@@ -45,7 +47,7 @@ class Row(NamedTuple):
     pause_s: int
 
 
-def take_snapshot(queue: Client, at_s: float) -> Snapshot:
+def take_snapshot(queue: "Client", at_s: float) -> Snapshot:
     return Snapshot(at_s, queue.stats(), all_tubes(queue))
 
 

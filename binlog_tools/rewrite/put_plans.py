@@ -10,7 +10,7 @@ from beanstalk_twisted.binlog.records.others import TUBE_ID
 from beanstalk_twisted.binlog.segments.format import RECORD
 from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.rules.policy_keys import sound_rules
-from beanstalk_twisted.wire.tags import PutTags
+from binlog_tools.console.wording import told
 from binlog_tools.inspect.listing import released, sound_snapshot
 from binlog_tools.logs.live_set import LiveJob, LiveSet, promoted, stored
 from binlog_tools.logs.quantities import NS
@@ -95,25 +95,39 @@ class Plan(NamedTuple):
     waiting: int
     of_tubes: OfTubes
 
-    def job(self, each: Waiting) -> StoredJob:
-        """A job as a server has it after a start, without its body."""
-        return released(promoted(stored(each.live, self.tubes), self.now_ns))
+    def job(self, each: Waiting, body: bytes = b"") -> StoredJob:
+        """A job as it is put; what has to be buried waits for nothing."""
+        job = released(promoted(stored(each.live, self.tubes, body), self.now_ns))
+        return job._replace(state=State.BURIED, deadline_ns=0) if each.is_buried else job
 
-    def tube(self, each: Waiting) -> bytes:
-        return self.job(each).tube
 
-    def delay_s(self, each: Waiting, now_ns: int) -> int:
-        """Give what is left of it, rounded up."""
-        job = self.job(each)
-        if job.deadline_ns == NEVER_NS:
-            return max(0, -(-(job.created_ns + job.delay_s * NS - now_ns) // NS))
-        is_delayed = job.state is State.DELAYED and job.deadline_ns < WITHHELD_NS
-        return max(0, -(-(job.deadline_ns - now_ns) // NS)) if is_delayed else 0
+def delay_left_s(job: StoredJob, now_ns: int) -> int:
+    """Give what is left of a delay, rounded up; of one that follows a group, since the put."""
+    if job.deadline_ns == NEVER_NS:
+        return max(0, -(-(job.created_ns + job.delay_s * NS - now_ns) // NS))
+    is_delayed = job.state is State.DELAYED and job.deadline_ns < WITHHELD_NS
+    return max(0, -(-(job.deadline_ns - now_ns) // NS)) if is_delayed else 0
 
-    def tags(self, each: Waiting) -> PutTags:
-        """Those that the server announces, less a dead letter's unique key and a past group."""
-        tags = each.live.tags
-        return PutTags() if tags is None else _wire_tags(tags, self.words, waits=each.waits)
+
+def announced(tags: Tags, words: frozenset[str], *, waits: bool) -> Tags:
+    """Leave out tags that the server does not announce, a dead letter's unique key and a past
+    group.
+    """
+    gone = {name: b"" for name, word in WORDS.items() if f"put {word}" not in words}
+    if not tags.holds_key:
+        gone["unique_key"] = b""
+    if not waits:
+        gone["after"] = b""
+    return tags._replace(**gone)  # type: ignore[arg-type]
+
+
+def lost_of(tags: Tags | None, words: frozenset[str]) -> list[str]:
+    """Name the tags that the server does not announce, and the marks."""
+    if tags is None:
+        return []
+    lost = [word for name, word in WORDS.items()
+            if getattr(tags, name) and f"put {word}" not in words]  # fmt: skip
+    return lost + [mark for name, mark in MARKS.items() if getattr(tags, name)]
 
 
 def plan(
@@ -197,7 +211,7 @@ class _Chosen:
             self.unusable[job.tube] += 1
             return False
         if job.tags is not None:
-            tags = _wire_tags(job.tags, self._words, waits=True)
+            tags = announced(job.tags, self._words, waits=True)
             names = (tags.unique_key, tags.concurrency_key, tags.group, tags.after)
             if not all(is_tube_name(name) for name in names if name):
                 self.unnamed.append(job.job_id)
@@ -213,28 +227,16 @@ class _Chosen:
         return settled + [each._replace(is_buried=True, waits=False) for each in self._waiting]
 
     def left_out(self, jobs: Iterable[Waiting]) -> Mapping[str, int]:
-        lost: Counter[str] = Counter()
-        for each in jobs:
-            tags = each.live.tags
-            if tags is not None:
-                words = [word for name, word in WORDS.items() if getattr(tags, name)]
-                lost.update(word for word in words if f"put {word}" not in self._words)
-                lost.update(mark for name, mark in MARKS.items() if getattr(tags, name))
+        lost = Counter(what for each in jobs for what in lost_of(each.live.tags, self._words))
         order = [*WORDS.values(), *MARKS.values()]
         return {what: lost[what] for what in order if lost[what]}
 
 
-def _wire_tags(tags: Tags, words: frozenset[str], *, waits: bool) -> PutTags:
-    has_key = tags.holds_key and "put idp:" in words
-    has_limit = bool(tags.concurrency_key) and "put con:" in words
-    return PutTags(
-        tags.unique_key if has_key else b"", tags.unique_s if has_key else 0,
-        tags.concurrency_key if has_limit else b"",
-        (tags.concurrency_limit or 1) if has_limit else 0,
-        tags.group if "put grp:" in words else b"",
-        tags.after if waits and "put aft:" in words else b"",
-        tags.metadata if "put meta:" in words else b"",
-    )  # fmt: skip
+def lost_words(what: str, jobs: int) -> str:
+    """Say how many jobs were put without a tag or mark, and why."""
+    if what in MARKS.values():
+        return f"{told(jobs, 'job')} put without the mark '{what}', which no put can set"
+    return f"{told(jobs, 'job')} put without the tag '{what}', which the server does not announce"
 
 
 def _in_turn(waiting: Sequence[Waiting], held: set[bytes]) -> list[Waiting]:

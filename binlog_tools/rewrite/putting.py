@@ -1,380 +1,399 @@
-"""Putting the jobs of a log into a running server of the protocol, ours or beanstalkd."""
+"""Putting jobs into a running server of the protocol, ours or beanstalkd, each one once."""
 
-import json
 import os
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple, TextIO
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote_to_bytes
 
-from beanstalk_twisted.binlog.records.others import PRIORITY
-from beanstalk_twisted.binlog.segments.format import RECORD, RECORD_BYTES
+from beanstalk_twisted.binlog.records.jobs import NEVER_NS, State
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands.calls import Answer
-from beanstalk_twisted.client.commands.specs import PUT_TAGGED, Inserted
-from beanstalk_twisted.client.commands.tags import words_of
+from beanstalk_twisted.client.commands.specs import Inserted
+from beanstalk_twisted.client.commands.tags import NewJob, Tags
 from beanstalk_twisted.client.sync import Client, Pipeline
-from binlog_tools.console.streams import naming
 from binlog_tools.logs.live_set import Bodies
 from binlog_tools.logs.quantities import NS
-from binlog_tools.logs.stored import StoredPause
-from binlog_tools.rewrite.put_plans import Plan, Waiting
+from binlog_tools.logs.stored import StoredJob, StoredPause
+from binlog_tools.rewrite.journals import Journal, Stopped
+from binlog_tools.rewrite.put_plans import Plan, announced, delay_left_s, lost_of
 
 WINDOW_JOBS: Final = 64
-"""Jobs on their way at once: one turn of the server for many, and few that can be uncertain."""
+"""Jobs on their way to a server that cannot recognize a batch: few, as they can be uncertain."""
 
-WINDOW_BYTES: Final = 1 << 20
-"""Bytes on their way at once, but for one larger job."""
+BATCH_JOBS: Final = 500
+"""Jobs on their way to a server that can; larger batches are hardly quicker."""
+
+WINDOW_BYTES: Final = 4 << 20
+"""Bytes of bodies on their way at once, unless one job has more."""
+
+REMEMBERED_S: Final = 7 * 86_400
+"""How long the server knows a batch that it was sent: a week to run what broke off again."""
 
 GUARD_S: Final = 86_400
-"""The delay under which a buried job waits to be buried: nobody gets it, should we end before."""
+"""The delay under which a buried job waits to be buried: no worker gets it if we end before."""
 
-VERSION: Final = 1
-
-
-class Stopped(Exception):
-    """It did not come to its end; run again, it goes on from there."""
+KEYED: Final = "put-batch idp:"
+"""What a server announces that puts a batch with a key once, however often it is sent."""
 
 
-class Refused(NamedTuple):
-    job_id: int
+class Numbered(NamedTuple):
+    """A job to put, and its number in the journal: that of its line, or its id in a log."""
+
+    number: int
+    job: StoredJob
+
+
+class Refusal(NamedTuple):
+    number: int
     why: str
 
 
-class Put(NamedTuple):
-    """:ivar before: jobs that an earlier run had put.
-    :ivar not_buried: jobs that were put, but taken by somebody before they were buried.
-    """
-
-    put: int
-    before: int
-    buried: int
-    refused: list[Refused]
-    not_buried: list[int]
-
-
-class Journal:
-    """Which jobs are about to be sent, and then what the server answered: only what was sent and
-    not answered is uncertain after a crash.
-
-    :ivar done: the new id of each job that is there.
-    :ivar unburied: of those, buried ones that are not buried yet.
-    :ivar held: of those, jobs that were buried because one of the group that they wait for was
-        refused.
-    :ivar uncertain: jobs that were sent, and for which no answer was written down; ``repeated``
-        those of an earlier run that are to be sent again.
-    """
-
-    def __init__(self, path: str, store_uuid: str, target: str) -> None:
-        """:raise Stopped: it is the journal of another log or another server."""
-        self.path = path
-        self.done: dict[int, int] = {}
-        self.unburied: dict[int, int] = {}
-        self.held: set[int] = set()
-        self.skipped: set[int] = set()
-        self.uncertain: set[int] = set()
-        self.repeated: set[int] = set()
-        self._head = {"v": VERSION, "kind": "journal", "store_uuid": store_uuid, "to": target}
-        self._file: TextIO | None = None
-        self._read()
-
-    def _read(self) -> None:
-        """A last line without an end was being written when the process ended."""
-        try:
-            file = open(self.path, "rb")  # noqa: SIM115
-        except FileNotFoundError:
-            return
-        size = 0
-        try:
-            with file:
-                for line in file:
-                    if not line.endswith(b"\n"):
-                        break
-                    document = json.loads(line)
-                    if size:
-                        self._take(document)
-                    elif document != self._head:
-                        raise ValueError
-                    size += len(line)
-            if not size:
-                raise ValueError
-            os.truncate(self.path, size)
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise Stopped(
-                f"{self.path} is not the journal of these jobs and this server; "
-                f"name another one with --journal"
-            ) from None
-
-    def _take(self, document: dict[str, Any]) -> None:
-        if "sent" in document:
-            self.uncertain.update(document["sent"])
-        elif "put" in document:
-            job_id, new_id = document["put"], document["as"]
-            self.uncertain.discard(job_id)
-            self.done[job_id] = new_id
-            if document.get("to_bury", False):
-                self.unburied[job_id] = new_id
-            if document.get("held", False):
-                self.held.add(job_id)
-        elif "buried" in document:
-            self.unburied.pop(document["buried"], None)
-        elif "refused" in document:
-            self.uncertain.discard(document["refused"])
-        elif "skipped" in document:
-            self.uncertain.difference_update(document["skipped"])
-            self.skipped.update(document["skipped"])
-        elif "again" in document:
-            self.uncertain.difference_update(document["again"])
-            if document.get("may_be_there", False):
-                self.repeated.update(document["again"])
-        else:
-            raise ValueError
-
-    def note(self, *documents: dict[str, Any]) -> None:
-        self.note_answers(*documents)
-        self.sync()
-
-    def note_answers(self, *documents: dict[str, Any]) -> None:
-        """After a power loss before the next `note`, their jobs may be uncertain."""
-        with naming(self.path):
-            if self._file is None:
-                # From the first note on: a run that has sent nothing leaves none.
-                self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115
-                if not self._file.tell():
-                    self._file.write(json.dumps(self._head) + "\n")
-            self._file.write("".join(json.dumps(document) + "\n" for document in documents))
-            self._file.flush()
-        for document in documents:
-            self._take(document)
-
-    def sync(self) -> None:
-        if self._file is not None:
-            with naming(self.path):
-                os.fsync(self._file.fileno())
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-
-
 class Putter:
-    """Buried jobs are put with a delay, so that no worker gets them, reserved by id and buried."""
+    """Puts jobs in their order.
+
+    Those of a tube go together, as a batch with a key, to a server that puts such a batch once.
+    Jobs with unique keys of their own need none, and go one by one.  Buried jobs are put with a
+    delay, so that no worker gets them, reserved by id and buried.
+
+    :ivar before: how many an earlier run had put.
+    :ivar lost: how many jobs were put without a tag or mark, by its name.
+    :ivar sent: the first and last job of what was sent last, until all of it is answered.
+    :ivar waiting: how many are buried, since there is no job of the group that they wait for.
+    :ivar not_buried: jobs that were put, but taken by somebody before they were buried.
+    :ivar knows_keys: whether the server puts a batch with a key once.
+    """
 
     def __init__(
-        self, client: Client, journal: Journal, now_ns: Callable[[], int],
-        sleep: Callable[[float], None], rate: float | None = None,
+        self, client: Client, journal: Journal | None, now_ns: Callable[[], int],
+        sleep: Callable[[float], object], rate: float | None = None,
+        pauses: Mapping[bytes, StoredPause] | None = None, groups: Iterable[bytes] = (),
     ) -> None:  # fmt: skip
-        """:param rate: jobs in a second, at most."""
+        """:param rate: jobs in a second, at most.
+        :param pauses: of tubes, to be paused before their first job.
+        :param groups: those whose jobs come before the jobs that wait for them.
+        """
+        self.put = self.before = self.buried = self.waiting = 0
+        self.refused: list[Refusal] = []
+        self.not_buried: list[int] = []
+        self.lost: Counter[str] = Counter()
+        self.sent: tuple[int, int] | None = None
         self._client = client
         self._journal = journal
+        self._run = os.urandom(16).hex() if journal is None else journal.run
         self._now_ns = now_ns
         self._sleep = sleep
         self._rate = rate
-        self._tube = b"default"
-        self._paused: set[bytes] = set()
-        self._put = self._buried = self._found = 0
-        self._held_groups: set[bytes] = set()
-        self._not_buried: list[int] = []
-        self._refused: list[Refused] = []
+        self._pauses = dict(pauses or {})
+        self._words = client.probe()
+        self.knows_keys = KEYED in self._words
+        self._repeated = journal.repeated if journal else {}
+        self._groups = dict.fromkeys(groups, True)
+        self._may_bury: bool | None = None
+        self._answered: list[tuple[bytes, str]] = []
 
     def run(
-        self, wanted: Plan, should_stop: Callable[[], bool] = lambda: False,
-        progress: Callable[[int, int], None] = lambda done, total: None,
-    ) -> Put:  # fmt: skip
-        """Put all jobs that are not there yet.
-
-        :param should_stop: asked between two windows.
-        :raise Stopped: the server takes no more, or we were asked to stop.
-        :raise ClientError: the server is gone.
+        self, jobs: Iterable[Numbered], should_stop: Callable[[], bool] = lambda: False,
+        report: Callable[[int], object] = lambda done: None,
+    ) -> None:  # fmt: skip
+        """:param should_stop: asked between two windows.
+        :param report: called with the number of jobs that are done, after each window.
+        :raise Stopped: we were asked to stop, or the server cannot do what is needed.
+        :raise ClientError: the server is gone, or takes no more.
         """
-        journal = self._journal
-        if any(each.is_buried for each in wanted.jobs):
-            self._refuse_unable()
-        known = journal.done.keys() | journal.skipped
-        left = [each for each in wanted.jobs if each.job_id not in known]
-        total, before = len(wanted.jobs), len(wanted.jobs) - len(left)
-        self._bury([(each, journal.unburied[each.job_id]) for each in wanted.jobs
-                    if each.job_id in journal.unburied])  # fmt: skip
-        bodies = Bodies(wanted.source)
         started_ns, done = self._now_ns(), 0
         try:
-            rate = self._rate
-            most = WINDOW_JOBS if rate is None else max(1, min(WINDOW_JOBS, int(rate / 10)))
-            for window in _windows(left, most):
+            for window in self._windows(self._left(jobs)):
                 if should_stop():
-                    raise Stopped(f"{before + done} of {total} jobs are there")
-                self._put_window(wanted, window, bodies)
+                    raise Stopped("it was interrupted")
+                self._put_window(window)
                 done += len(window)
-                progress(before + done, total)
-                self._keep_pace(started_ns, done)
+                report(done)
+                if self._rate is not None:
+                    self._sleep(max(0.0, done / self._rate - (self._now_ns() - started_ns) / NS))
         finally:
-            journal.sync()
-        before += self._found
-        return Put(self._put, before, self._buried, self._refused, self._not_buried)
+            if self._journal is not None:
+                self._journal.sync()
+        pipe = Pipeline(self._client)
+        self._forget(pipe)
+        with suppress(errors.ErrorReply):
+            pipe.wait()
 
-    def _refuse_unable(self) -> None:
-        """A server without `reserve-job` cannot bury a job of ours for certain."""
-        try:
-            self._client.reserve_job(0)
-        except errors.UnknownCommand:
+    def _left(self, jobs: Iterable[Numbered]) -> Iterator[Numbered]:
+        """Leave out what an earlier run has put, and bury of it what it has not buried."""
+        journal = self._journal
+        for each in jobs:
+            number = each.number
+            is_known = journal and (number in journal.done or number in journal.skipped)
+            if not journal or not is_known or self._repeated.get(number):
+                yield each
+                continue
+            self.before += 1
+            if number in journal.unburied:
+                self.need_bury()
+                self._bury([(each, journal.unburied[number])])
+            self.waiting += each.job.deadline_ns == NEVER_NS and number in journal.held
+
+    def _windows(self, jobs: Iterable[Numbered]) -> Iterator[Sequence[Numbered]]:
+        """Divide jobs into what is on its way at once.  None goes with a job of the group that it
+        waits for: whether that was put must be known first.  A batch is repeated as it was sent.
+        """
+        most = BATCH_JOBS if self.knows_keys else WINDOW_JOBS
+        if self._rate is not None:
+            most = max(1, min(most, int(self._rate / 10)))
+        mates: defaultdict[int, list[Numbered]] = defaultdict(list)
+        window: list[Numbered] = []
+        groups: set[bytes] = set()
+        size = 0
+        for each in jobs:
+            batch = self._repeated.get(each.number, [])
+            if batch:
+                same = mates[batch[0]]
+                same.append(each)
+                if len(same) == len(batch):
+                    if window:
+                        yield window
+                        window, size = [], 0
+                        groups.clear()
+                    order = {number: at for at, number in enumerate(batch)}
+                    yield sorted(mates.pop(batch[0]), key=lambda mate: order[mate.number])
+                continue
+            tags, body_bytes = each.job.tags, len(each.job.body)
+            is_full = len(window) >= most or size + body_bytes > WINDOW_BYTES
+            if window and (is_full or _awaited(each.job) in groups):
+                yield window
+                window, size = [], 0
+                groups.clear()
+            window.append(each)
+            size += body_bytes
+            if tags is not None and tags.group:
+                groups.add(tags.group)
+        if window:
+            yield window
+        if mates:
+            first, *_ = mates.values()
             raise Stopped(
-                "this server does not know reserve-job, so buried jobs cannot be buried again; "
-                "leave them out with --state ready --state delayed. Nothing was put."
-            ) from None
-        except errors.ErrorReply:
-            return
+                f"job {first[0].number} was sent with others by an earlier run, whose answer was "
+                "lost: run it once more with the options of that run"
+            )
 
-    def _keep_pace(self, started_ns: int, done: int) -> None:
-        if self._rate is None:
-            return
-        ahead = done / self._rate - (self._now_ns() - started_ns) / NS
-        if ahead > 0:
-            self._sleep(ahead)
+    def _put_window(self, window: Sequence[Numbered]) -> None:
+        buried = {each.number for each in window if self._is_buried(each.job)}
+        if buried:
+            self.need_bury()
+        batches: list[list[Numbered]] = []
+        for each in window:
+            if batches and self._go_together(batches[-1][-1].job, each.job):
+                batches[-1].append(each)
+            else:
+                batches.append([each])
+        too_big = self._send(batches, buried)
+        if too_big:
+            self._send([[each] for each in too_big], buried)
 
-    def _put_window(self, wanted: Plan, window: Sequence[Waiting], bodies: Bodies) -> None:
-        self._journal.note({"sent": [each.job_id for each in window]})
-        pipe = Pipeline(self._client)
-        expected: list[tuple[Waiting | None, Answer[object]]] = []
-        for chosen in window:
-            # It must not go too early if a job of the group that it waits for was refused.
-            is_held = chosen.after in self._held_groups
-            each = chosen._replace(is_buried=True) if is_held else chosen
-            for asked in self._tube_commands(pipe, wanted.tube(each), wanted.pauses):
-                expected.append((None, asked))
-            expected.append((each, self._put_one(pipe, wanted, each, bodies.of(each.live))))
-        self._hear(expected)
+    def _go_together(self, one: StoredJob, other: StoredJob) -> bool:
+        return one.tube == other.tube and self._is_batched(one) and self._is_batched(other)
 
-    def _tube_commands(
-        self, pipe: Pipeline, tube: bytes, pauses: dict[bytes, StoredPause]
-    ) -> Iterator[Answer[object]]:
-        if tube != self._tube:
-            yield pipe.use(tube)
-            self._tube = tube
-        pause = pauses.get(tube)
-        if pause is not None and tube not in self._paused:
-            # The tube is there as long as we use it.
-            self._paused.add(tube)
-            seconds = -(-(pause.until_ns - self._now_ns()) // NS)
-            if seconds > 0:
-                yield pipe.pause_tube(tube, seconds)
+    def _is_batched(self, job: StoredJob) -> bool:
+        return self.knows_keys and not (job.tags is not None and job.tags.holds_key)
 
-    def _put_one(
-        self, pipe: Pipeline, wanted: Plan, each: Waiting, body: bytes
-    ) -> Answer[Inserted]:
-        job, tags = wanted.job(each), wanted.tags(each)
-        delay = GUARD_S if each.is_buried else wanted.delay_s(each, self._now_ns())
-        if not words_of(tags):
-            return pipe.put(body, priority=job.priority, delay=delay, ttr=job.ttr_s)
-        values = (job.priority, delay, job.ttr_s, len(body), tags)
-        return pipe.send(PUT_TAGGED, values, body)
-
-    def _hear(self, expected: Sequence[tuple[Waiting | None, Answer[Any]]]) -> None:
-        """Read and note all replies of a window before anything else."""
+    def _send(self, batches: Sequence[Sequence[Numbered]], buried: set[int]) -> Sequence[Numbered]:
+        """Put batches, and return those jobs that were not put, as one of them was too big."""
+        has_key = [self._is_batched(batch[0].job) for batch in batches]
+        numbers = [[each.number for each in batch] for batch in batches]
         notes: list[dict[str, Any]] = []
-        to_bury: list[tuple[Waiting, int]] = []
-        why = ""
-        try:
-            for each, answer in expected:
-                problem = answer.error
-                if problem is not None and not isinstance(problem, errors.ErrorReply):
-                    raise problem
-                if each is not None:
-                    why = self._hear_put(each, answer, problem, notes, to_bury) or why
-                elif problem is not None:
-                    why = why or problem.word.decode()
-        finally:
-            if notes:
-                self._journal.note_answers(*notes)
+        if self._journal is not None and self.knows_keys:
+            self._journal.note(*({"sent": sent, "key": True} for sent in numbers))
+        elif self._journal is not None:
+            self._journal.note({"sent": [sent[0] for sent in numbers]})
+        self.sent = numbers[0][0], numbers[-1][-1]
+        pipe = Pipeline(self._client)
+        self._forget(pipe)
+        pauses: list[Answer[None]] = []
+        asked: list[Answer[Any]] = []
+        for batch, is_keyed in zip(batches, has_key, strict=True):
+            tube = batch[0].job.tube
+            pauses += self._pause(pipe, tube)
+            jobs = [self._new_job(each.job, is_buried=each.number in buried) for each in batch]
+            if is_keyed:
+                key = self._key(batch)
+                asked.append(
+                    pipe.put_batch(jobs, tube=tube, unique=key, unique_seconds=REMEMBERED_S)
+                )
+            else:
+                body, priority, delay, ttr, tags = jobs[0]
+                asked.append(
+                    pipe.put(
+                        body, tube=tube, priority=priority or 0, delay=delay or 0, ttr=ttr or 1,
+                        tags=tags,
+                    )
+                )  # fmt: skip
+        to_bury: list[tuple[Numbered, int]] = []
+        too_big: list[Numbered] = []
+        problems = [each.error for each in pauses]
+        for batch, sent, is_keyed, answer in zip(batches, numbers, has_key, asked, strict=True):
+            problem = answer.error
+            if problem is None:
+                new_ids = answer.result if is_keyed else (answer.result,)
+                for each, new_id in zip(batch, new_ids, strict=True):
+                    self._hear(each, new_id, notes, to_bury if each.number in buried else None)
+                if is_keyed:
+                    self._answered.append((batch[0].job.tube, self._key(batch)))
+            elif isinstance(problem, errors.Buried) and problem.job_id is not None:
+                self._hear(batch[0], Inserted(problem.job_id), notes, None)
+            elif isinstance(problem, errors.JobTooBig) and len(batch) > 1:
+                notes.append({"again": sent})
+                too_big += batch
+            elif isinstance(problem, errors.JobTooBig):
+                self._refuse(batch[0], problem.word.decode(), notes)
+            else:
+                problems.append(problem)
+                is_certain = not getattr(problem, "may_be_done", False)
+                if is_certain and sent[0] not in self._repeated:
+                    notes.append({"again": sent})
+        if notes and self._journal is not None:
+            self._journal.note_answers(*notes)
         self._bury(to_bury)
-        if why:
-            raise Stopped(f"the server says {why}; run again when it takes jobs")
+        for problem in problems:
+            if problem is not None:
+                raise problem
+        self.sent = None
+        return too_big
 
-    def _hear_put(
-        self, each: Waiting, answer: Answer[Inserted], problem: errors.ErrorReply | None,
-        notes: list[dict[str, Any]], to_bury: list[tuple[Waiting, int]],
-    ) -> str:  # fmt: skip
-        """:return: why no more jobs can be put, or an empty string."""
-        if problem is None and not answer.result.is_new:
-            self._hear_there(each, answer.result, notes, to_bury)
-        elif problem is None or isinstance(problem, errors.Buried):
-            new = answer.result if problem is None else problem.job_id
-            assert new is not None
-            self._note_put(each, int(new), notes, to_bury)
-            self._put += 1
-        elif isinstance(problem, errors.JobTooBig):
-            self._refuse(each, problem.word.decode(), notes)
-        else:
-            notes.append({"again": [each.job_id]})
-            return problem.word.decode()
-        return ""
+    def _pause(self, pipe: Pipeline, tube: bytes) -> Iterator[Answer[None]]:
+        """Pause a tube before its first job; it is there as long as we use it."""
+        pause = self._pauses.pop(tube, None)
+        seconds = 0 if pause is None else -(-(pause.until_ns - self._now_ns()) // NS)
+        if seconds > 0:
+            pipe.use(tube)
+            yield pipe.pause_tube(tube, seconds)
 
-    def _hear_there(
-        self, each: Waiting, there: Inserted, notes: list[dict[str, Any]],
-        to_bury: list[tuple[Waiting, int]],
+    def _hear(
+        self, each: Numbered, new: Inserted, notes: list[dict[str, Any]],
+        to_bury: list[tuple[Numbered, int]] | None,
     ) -> None:  # fmt: skip
-        """A job with the unique key is there: this one, if it was sent before without an answer."""
-        if each.job_id in self._journal.repeated:
-            moved = each._replace(is_buried=each.is_buried and there.state == "delayed")
-            self._note_put(moved, int(there), notes, to_bury)
-            self._found += 1
-        else:
-            why = f"job {there} of the server has its unique key ({there.state})"
+        """Note that a job is there: put now, or by a run whose answer was lost."""
+        has_key = each.job.tags is not None and each.job.tags.holds_key
+        if has_key and not new.is_new and each.number not in self._repeated:
+            why = f"job {int(new)} of the server has its unique key ({new.state})"
             self._refuse(each, why, notes)
+            return
+        note: dict[str, Any] = {"put": each.number, "as": int(new)}
+        # What an earlier run has put may have been kicked, or taken, meanwhile.
+        if to_bury is not None and (new.is_new or new.state == "delayed"):
+            note["to_bury"] = True
+            to_bury.append((each, int(new)))
+            if each.job.deadline_ns == NEVER_NS:
+                note["held"] = True
+                self.waiting += 1
+        notes.append(note)
+        self.lost.update(lost_of(each.job.tags, self._words))
+        self.put += new.is_new
+        self.before += not new.is_new
 
-    def _note_put(
-        self, each: Waiting, new_id: int, notes: list[dict[str, Any]],
-        to_bury: list[tuple[Waiting, int]],
-    ) -> None:  # fmt: skip
-        more = {"to_bury": True} if each.is_buried else {}
-        if each.is_buried and each.after:
-            more["held"] = True
-        notes.append({"put": each.job_id, "as": new_id, **more})
-        if each.is_buried:
-            to_bury.append((each, new_id))
+    def _refuse(self, each: Numbered, why: str, notes: list[dict[str, Any]]) -> None:
+        notes.append({"refused": each.number, "why": why})
+        self.refused.append(Refusal(each.number, why))
+        if each.job.tags is not None and each.job.tags.group:
+            # What waits for it must not go too early.
+            self._groups[each.job.tags.group] = False
 
-    def _refuse(self, each: Waiting, why: str, notes: list[dict[str, Any]]) -> None:
-        notes.append({"refused": each.job_id, "why": why})
-        self._refused.append(Refused(each.job_id, why))
-        if each.group:
-            self._held_groups.add(each.group)
+    def _key(self, batch: Sequence[Numbered]) -> str:
+        return f"put-{self._run}-{batch[0].number}-{len(batch)}"
 
-    def _bury(self, jobs: Sequence[tuple[Waiting, int]]) -> None:
-        for at in range(0, len(jobs), WINDOW_JOBS):
-            self._bury_window(jobs[at : at + WINDOW_JOBS])
+    def _forget(self, pipe: Pipeline) -> None:
+        """Let the server forget keys, now that the journal knows that their batches were put."""
+        for tube, key in self._answered:
+            pipe.forget_key(tube, key)
+        self._answered.clear()
 
-    def _bury_window(self, jobs: Sequence[tuple[Waiting, int]]) -> None:
+    def _new_job(self, job: StoredJob, *, is_buried: bool) -> NewJob:
+        delay = GUARD_S if is_buried else delay_left_s(job, self._now_ns())
+        return NewJob(job.body, job.priority, delay, job.ttr_s, self._tags(job))
+
+    def _tags(self, job: StoredJob) -> Tags | None:
+        if job.tags is None:
+            return None
+        waits = job.deadline_ns == NEVER_NS and self._has_jobs(job.tags.after)
+        own = announced(job.tags, self._words, waits=waits)
+        fields: dict[str, Any] = {}
+        if own.unique_key:
+            fields |= {"unique": own.unique_key, "unique_seconds": own.unique_s}
+        if own.concurrency_key:
+            limit = own.concurrency_limit or 1
+            fields |= {"concurrency": own.concurrency_key, "concurrency_limit": limit}
+        fields |= {name: value for name, value in (("group", own.group), ("after", own.after))
+                   if value}  # fmt: skip
+        if own.metadata:
+            fields["metadata"] = unquote_to_bytes(own.metadata)
+        return Tags(**fields) if fields else None
+
+    def _is_buried(self, job: StoredJob) -> bool:
+        """A job that waits for a group must not go before the jobs of that."""
+        if job.deadline_ns == NEVER_NS:
+            return not self._has_jobs(_awaited(job))
+        return job.state is State.BURIED
+
+    def _has_jobs(self, group: bytes) -> bool:
+        """Ask once whether a group has jobs on the server."""
+        if group not in self._groups:
+            has_words = {"stats-group", "put grp:", "put aft:"} <= self._words
+            self._groups[group] = False
+            with suppress(errors.NotFound):
+                self._groups[group] = (
+                    bool(group) and has_words and self._client.stats_group(group).pending > 0
+                )
+        return self._groups[group]
+
+    def need_bury(self) -> None:
+        """:raise Stopped: a server without `reserve-job` cannot bury a job of ours for certain."""
+        if self._may_bury is None:
+            self._may_bury = True
+            try:
+                self._client.reserve_job(0)
+            except errors.UnknownCommand:
+                self._may_bury = False
+            except errors.ErrorReply:
+                pass
+        if not self._may_bury:
+            raise Stopped(
+                "this server does not know reserve-job, so jobs cannot be buried; leave out the "
+                "buried ones with --state ready --state delayed"
+            )
+
+    def _bury(self, jobs: Sequence[tuple[Numbered, int]]) -> None:
+        """Bury jobs in their order, and give them the delay that they had."""
         pipe = Pipeline(self._client)
-        asked = []
-        for each, new_id in jobs:
-            pipe.reserve_job(new_id)
-            priority = RECORD.unpack(each.live.record)[PRIORITY]
-            asked.append(pipe.bury(new_id, priority=priority))
-        notes: list[dict[str, Any]] = []
+        asked: list[Answer[Any]] = []
+        for (_, job), new in jobs:
+            pipe.reserve_job(new)
+            asked.append(pipe.bury(new, priority=job.priority))
+            if "update-job" in self._words:
+                pipe.update_job(new, job.priority, job.delay_s, job.ttr_s)
+        notes = []
         try:
-            for (each, _), buried in zip(jobs, asked, strict=True):
-                if buried.error is None:
-                    self._buried += 1
-                elif isinstance(buried.error, errors.ErrorReply):
-                    self._not_buried.append(each.job_id)
+            for (each, _), answer in zip(jobs, asked, strict=True):
+                if answer.error is None:
+                    self.buried += 1
+                elif isinstance(answer.error, errors.ErrorReply):
+                    self.not_buried.append(each.number)
                 else:
-                    raise buried.error
-                notes.append({"buried": each.job_id})
+                    raise answer.error
+                notes.append({"buried": each.number})
         finally:
-            if notes:
+            if notes and self._journal is not None:
                 self._journal.note_answers(*notes)
 
 
-def _windows(jobs: Sequence[Waiting], most: int) -> Iterator[Sequence[Waiting]]:
-    """None goes with a job of its awaited group: whether that was put must be known first."""
-    start = size = 0
-    groups: set[bytes] = set()
-    for at, each in enumerate(jobs):
-        own = RECORD_BYTES + each.live.size
-        is_full = size + own > WINDOW_BYTES or at - start >= most
-        if at > start and (is_full or each.after in groups):
-            yield jobs[start:at]
-            start, size = at, 0
-            groups.clear()
-        size += own
-        if each.group:
-            groups.add(each.group)
-    if start < len(jobs):
-        yield jobs[start:]
+def planned_jobs(plan: Plan, journal: Journal) -> Iterator[Numbered]:
+    """Give the jobs of a plan in order; a body is read if the job is not there yet."""
+    bodies = Bodies(plan.source)
+    known = journal.known - journal.repeated.keys()
+    for each in plan.jobs:
+        body = b"" if each.job_id in known else bodies.of(each.live)
+        yield Numbered(each.job_id, plan.job(each, body))
+
+
+def _awaited(job: StoredJob) -> bytes:
+    return job.tags.after if job.tags is not None and job.deadline_ns == NEVER_NS else b""

@@ -100,8 +100,9 @@ async def test_a_job_is_settled_at_the_end_of_its_block(
                     raise ValueError
     states = [job.state async for job in client.each_job("mail")]
     assert states == ["ready", "buried"]
-    task = asyncio.ensure_future(hold(client))
-    await asyncio.to_thread(server.wait_until, lambda: server.jobs("mail", "reserved"))
+    is_held = asyncio.Event()
+    task = asyncio.ensure_future(hold(client, is_held))
+    await is_held.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -109,10 +110,76 @@ async def test_a_job_is_settled_at_the_end_of_its_block(
     assert (stats.state, stats.reserves) == ("ready", 0)
 
 
-async def hold(client: aio.Client) -> None:
+async def hold(client: aio.Client, is_held: asyncio.Event) -> None:
     async for job in client.jobs("mail"):
         async with job:
+            is_held.set()
             await asyncio.sleep(1000)
+
+
+@talked
+async def test_what_a_block_has_done_with_its_job_stays(
+    client: aio.Client, server: BeanstalkServer
+) -> None:
+    for body in ("bury", "release", "move", "delete"):
+        server.put(body, "mail")
+    async for job in client.jobs("mail", timeout=0):
+        async with job:
+            if job.body == b"bury":
+                await client.bury(job)
+            elif job.body == b"release":
+                await client.release(job, delay=100)
+            elif job.body == b"move":
+                await client.move_job(job, "other")
+            else:
+                await client.delete(job)
+    assert [job.state async for job in client.each_job("mail")] == ["delayed", "buried"]
+    assert [job.state async for job in client.each_job("other")] == ["ready"]
+
+
+@talked
+async def test_a_cancelled_reserve_is_in_the_way_of_nothing(
+    client: aio.Client, server: BeanstalkServer
+) -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await client.reserve()
+    async with asyncio.timeout(60):
+        assert await client.put(b"x", tube="other")
+
+
+@talked
+async def test_the_end_of_a_block_does_not_wait_for_another_loop(
+    client: aio.Client, server: BeanstalkServer
+) -> None:
+    server.put("x", "mail")
+    is_held = asyncio.Event()
+
+    async def work() -> None:
+        async for job in client.jobs("mail"):
+            async with job:
+                is_held.set()
+                await asyncio.sleep(0.05)
+
+    tasks = [asyncio.ensure_future(work()) for _ in range(2)]
+    await is_held.wait()
+    async with asyncio.timeout(20):  # A `reserve` of theirs waits for 30 s.
+        while server.jobs("mail"):
+            await asyncio.sleep(0.01)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def test_a_client_is_used_in_one_loop_after_the_other() -> None:
+    with BeanstalkServer() as server:
+        client = aio.Client(f"127.0.0.1:{server.port}")
+
+        async def put() -> int:
+            async with asyncio.timeout(60):
+                return await client.put(b"x")
+
+        assert [asyncio.run(put()) for _ in range(2)] == [1, 2]
 
 
 @talked

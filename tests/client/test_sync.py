@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -163,6 +166,89 @@ def test_a_job_is_deleted_at_the_end_of_its_block(queue: sync.Client) -> None:
         with job:
             bodies.append(job.body)
     assert bodies == [b"a", b"b"] and queue.stats().current_jobs_ready == 0
+
+
+def test_what_a_block_has_done_with_its_job_stays(queue: sync.Client) -> None:
+    for body in (b"bury", b"release", b"move", b"delete"):
+        queue.put(body, tube="mail")
+    for job in queue.jobs("mail", timeout=0):
+        with job:
+            if job.body == b"bury":
+                queue.bury(job)
+            elif job.body == b"release":
+                queue.release(job, delay=100)
+            elif job.body == b"move":
+                queue.move_job(job, "other")
+            else:
+                queue.delete(job)
+    assert [job.state for job in queue.each_job("mail")] == ["delayed", "buried"]
+    assert [job.state for job in queue.each_job("other")] == ["ready"]
+
+
+class Interrupted(Exception):
+    """Of a signal."""
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_an_interrupted_command_is_not_sent_later(server: BeanstalkServer, is_there: bool) -> None:
+    def interrupt(number: int, frame: object) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    queue = sync.Client(f"127.0.0.1:{server.port}", retry_s=60.0)
+    if not is_there:
+        server.stop()
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(Interrupted):
+            queue.reserve() if is_there else queue.put(b"lost", tube="mail")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    if not is_there:
+        server.start()
+    with queue:
+        assert queue.stats_job(queue.put(b"x")).state == "ready"
+        assert list(queue.list_tubes()) == ["default"]
+
+
+def test_a_forked_process_has_a_connection_of_its_own(
+    server: BeanstalkServer, queue: sync.Client
+) -> None:
+    queue.use("mine")
+    read, write = os.pipe()
+    if not os.fork():
+        code = 1
+        with contextlib.suppress(BaseException):
+            os.write(write, b"%d %s" % (queue.put(b"child"), queue.list_tube_used().encode()))
+            code = 0
+        os._exit(code)
+    os.close(write)
+    mine = [queue.put(b"%d" % each) for each in range(50)]
+    os.wait()
+    number, tube = os.read(read, 100).split()
+    os.close(read)
+    assert int(number) not in mine and tube == b"mine"
+    assert [queue.peek(job).body for job in mine] == [b"%d" % each for each in range(50)]
+
+
+def test_a_close_does_not_wait_for_a_reserve_of_another_thread(
+    server: BeanstalkServer, queue: sync.Client
+) -> None:
+    raised: list[errors.ClientError] = []
+
+    def reserve() -> None:
+        try:
+            queue.reserve()
+        except errors.ClientError as error:
+            raised.append(error)
+
+    thread = Thread(target=reserve)
+    thread.start()
+    server.wait_until(lambda: server.waiting() == 1)
+    queue.close()
+    thread.join(20)
+    assert not thread.is_alive() and len(raised) == 1
 
 
 @pytest.mark.parametrize(

@@ -274,7 +274,8 @@ def test_threads_that_functions_have_left_do_not_keep_a_stopped_worker(
 def test_a_worker_with_a_blocked_reactor_can_stop(server: ServerProcess, tmp_path: Path) -> None:
     (job,) = put(server, "blocked-stop", b"x")
     (tmp_path / "jobs.py").write_text(FUNCTIONS)
-    options = ("--finish", "0.5", "--tube", "blocked-stop", "jobs:begun_and_blocking")
+    delay = ("--first-delay", str(FIRST_DELAY_S))  # Else it may be ready again when we look.
+    options = ("--finish", "0.5", *delay, "--tube", "blocked-stop", "jobs:begun_and_blocking")
     with running(work(server, tmp_path, *options)) as process:
         while not (tmp_path / "begun").exists():
             assert process.poll() is None

@@ -250,7 +250,6 @@ def test_what_the_tasks_say_themselves_is_no_option(
 
 
 def test_a_call_can_be_awaited(server: ServerProcess, tmp_path: Path) -> None:
-    pytest.importorskip("beanstalk_twisted.client.aio")
     module = application(server, tmp_path, "aio")
 
     async def main() -> None:

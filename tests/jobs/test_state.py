@@ -129,9 +129,9 @@ def test_an_image_gives_a_job_another_tube_body_and_tags(
     assert state.live.of(3) == (0, 0)
     assert state.live.of(4) == (1, RECORD_BYTES + len(image.data))
     assert state.unique.holder(8, b"k", 0) == job.job_id
-    assert state.ends == 1 + KEY_ENDS
+    assert state.ends() == 1 + KEY_ENDS
     state.apply(OUT._replace(tube_id=8))
-    assert (state.live.live_bytes, state.tagged, state.ends) == (0, 0, 0)
+    assert (state.live.live_bytes, state.tagged, state.ends()) == (0, 0, 0)
     assert state.unique.holder(8, b"k", 0) is None
 
 

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from beanstalk_twisted.testing import Beanstalk
-from tests.tasks.world import Office
-
-pytest.importorskip("opentelemetry.sdk", reason="the extra otel is not installed")
-
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
 from beanstalk_twisted.tasks.otel import OpenTelemetry
+from beanstalk_twisted.testing import Beanstalk
+from tests.tasks.world import Office
 
 
 def test_a_request_its_job_and_its_attempts_are_one_trace(beanstalk: Beanstalk) -> None:

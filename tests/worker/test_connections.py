@@ -14,7 +14,14 @@ from twisted.internet.error import ConnectionLost
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.testing.double import Beanstalk
 from beanstalk_twisted.worker.attempt import Attempt, Ending
-from beanstalk_twisted.worker.policy import POLL_MOST_S, REST_S, Delete, Release
+from beanstalk_twisted.worker.policy import (
+    POLL_MOST_S,
+    REST_S,
+    Delete,
+    Release,
+    Retry,
+    TookTooLong,
+)
 from beanstalk_twisted.worker.service import Worker
 from tests.client.world import is_waiting
 from tests.worker.world import TUBE, Noted, Shop, Slow
@@ -213,3 +220,13 @@ def test_a_worker_whose_tubes_are_refused_can_be_stopped(beanstalk: Beanstalk) -
     beanstalk.advance(REST_S * 2)
     assert stopped.called
     assert not beanstalk.clock.getDelayedCalls()
+
+
+def test_a_delete_makes_no_room_while_the_handler_is_stuck(shop: Shop) -> None:
+    heedless = Heedless()
+    policy = Retry(delete=(TookTooLong,))
+    shop.worker(heedless, in_threads=heedless, limit_s=1, stuck_s=1, policy=policy)
+    shop.put(b"hang")
+    shop.put(b"next")
+    shop.world.advance(60)
+    assert heedless.begun == [b"hang"] and shop.jobs() == {"ready": 1}

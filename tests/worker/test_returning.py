@@ -244,5 +244,4 @@ def test_one_cancelled_while_the_worker_stops_does_not_hold_it_up() -> None:
     shop.world.advance(5.1)
     shop.world.result(stopped)
     assert slow.cancelled == [job]
-    # What became of it is not asked any more.
-    assert shop.noted.named("lost") == [(job, Ending.NOT_OURS)]
+    assert shop.noted.named("cancelled") == [(job,)]

@@ -695,3 +695,11 @@ def test_threads_on_a_clock_are_refused_with_what_to_give_instead() -> None:
 def test_the_limits_themselves_are_taken() -> None:
     endpoint = Shop().world.endpoint
     Worker(endpoint, "t" * 200, print, MAX_CONCURRENCY, connections=1, finish_s=0, limit_s=0.001)
+
+
+def test_another_job_is_asked_for_right_behind_a_delete(shop: Shop, slow: Slow) -> None:
+    shop.worker(slow)
+    job = shop.put()
+    slow.finish(job)
+    sent = shop.links[0].transport.drain()
+    assert sent == b"delete %d\r\nreserve-with-timeout 0\r\n" % job

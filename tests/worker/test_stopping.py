@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from beanstalk_twisted.testing.double import Beanstalk
-from beanstalk_twisted.worker.policy import Retry, Return
+from beanstalk_twisted.worker.policy import Release, Retry, Return
 from beanstalk_twisted.worker.service import LAST_ANSWER_S, Worker
 from tests.client.world import is_waiting, result
 from tests.worker.world import TUBE, Noted, Shop, Slow
@@ -91,6 +91,24 @@ def test_what_is_returned_waits_for_the_last_answer(beanstalk: Beanstalk) -> Non
     assert noted.named("ended") == [] and is_waiting(stopped)
     beanstalk.advance(0.2)
     assert noted.named("ended") == [(job, Return())]
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_a_verdict_that_takes_two_commands_is_waited_for(
+    is_answered: bool, shop: Shop, slow: Slow
+) -> None:
+    worker = shop.worker(slow, finish_s=0.5)
+    job = shop.put()
+    stopped = worker.stopService()
+    slow.fail(job, RuntimeError())  # Whether the tube has a backoff is asked first.
+    if not is_answered:
+        shop.links[0].wire.cut_off()
+    shop.world.clock.advance(0.6)
+    assert is_waiting(stopped)
+    shop.world.advance(LAST_ANSWER_S if is_answered else 60)
+    shop.world.result(stopped)
+    if is_answered:
+        assert shop.noted.named("ended") == [(job, Release(delay=1))]
 
 
 def test_a_worker_that_has_stopped_so_can_be_started_again(shop: Shop, slow: Slow) -> None:

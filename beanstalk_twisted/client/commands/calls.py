@@ -1,7 +1,7 @@
 """How the methods of a client call commands, and what they give in each kind of client."""
 
 from collections.abc import Awaitable, Callable
-from functools import wraps
+from functools import lru_cache, wraps
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -49,9 +49,7 @@ class Call(Generic[T]):
         self.spec = SPECS[operation]
         self.args: Args = args if job is None else (job_number(job), *args)
         self.body = body
-        self.tube = None if tube is None else tube_bytes(tube)
-        if self.tube is not None:  # Wrong names are refused before anything is sent.
-            USE.line((self.tube,))
+        self.tube = None if tube is None else _checked(tube)
         self.reserved_on = job.reserved_on if isinstance(job, Job) else reserved_on
 
 
@@ -69,9 +67,6 @@ class Sender:
         :param reserved_on: the only connection to send it on; None for whichever there is.
         """
         raise NotImplementedError
-
-    def _ask(self, call: Call[Any]) -> Any:
-        return self.send(call.spec, call.args, call.body, call.tube, call.reserved_on)
 
 
 class Blocking(Sender):
@@ -134,7 +129,8 @@ def method(make: Callable[Concatenate[Any, P], Call[T]]) -> Method[P, T]:
 
     @wraps(make)
     def call(self: Sender, /, *args: P.args, **kwargs: P.kwargs) -> Any:
-        return self._ask(make(self, *args, **kwargs))
+        asked = make(self, *args, **kwargs)
+        return self.send(asked.spec, asked.args, asked.body, asked.tube, asked.reserved_on)
 
     return cast(Method[P, T], call)
 
@@ -152,8 +148,20 @@ def asking(operation: str, gives: type[T]) -> Method[[], T]:
     return cast(Method[[], T], call)
 
 
+@lru_cache(maxsize=256)
+def _checked(name: Name) -> bytes:
+    """Refuse a wrong name before anything is sent."""
+    tube = tube_bytes(name)
+    USE.line((tube,))
+    return tube
+
+
 def job_number(job: AnyJob) -> int:
-    return job.id if isinstance(job, Job) else job
+    if isinstance(job, Job):
+        return job.id
+    if not isinstance(job, int):
+        raise TypeError(f"a job is a Job or its number, not {job!r}")
+    return job
 
 
 def tube_bytes(name: Name) -> bytes:
@@ -162,4 +170,6 @@ def tube_bytes(name: Name) -> bytes:
             return name.encode("ascii")
         except UnicodeEncodeError:
             raise ValueError(f"not the name of a tube: {name!r}; only ASCII is allowed") from None
+    if not isinstance(name, bytes):
+        raise TypeError(f"the name of a tube is str or bytes, not {type(name).__name__}")
     return name

@@ -99,6 +99,7 @@ class CommandSpec:
     :ivar name: in errors, and in what a server announces; that of another form has its argument.
     :ivar is_extended: beanstalkd does not have it, so it is sent only to a server that has
         announced it: an older one may take the body after an unknown line for commands.
+    :ivar is_simple: it neither has to be announced nor changes what is sent after it.
     """
 
     def __init__(self, row: Command) -> None:
@@ -108,6 +109,8 @@ class CommandSpec:
         self.replies = row.replies
         self.is_repeatable = row.is_repeatable
         self.is_extended = row.is_extension
+        self.is_in_use = row.is_in_use
+        self.is_simple = not row.is_extension and row.operation not in ("use", "quit")
         self.line = row.line
         self.server_time_s = row.server_time_s
         # Those that may be sent to any server are asked before all others; of a put the tags count.
@@ -131,6 +134,8 @@ class CommandSpec:
                 given = zip(self.row.fields, args, strict=True)
                 about = next((name.decode() for field, name in given if field.name == "tube"), None)
             raise kind.told(self.name, reply.value, job_id, about)
+        if not form.has_body and form.parts is None:
+            return reply.value
         try:
             return self._meaning(form, reply)
         except ValueError as error:

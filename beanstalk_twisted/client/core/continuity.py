@@ -52,6 +52,12 @@ class Continuity:
 
         :param dialogue: of the connection that is there; None for none.
         """
+        if request.spec.is_simple and dialogue is not None:
+            request.tube = self._used.of(request, request.spec, request.args, tube)
+            if reserved_on is not None:
+                request.reserved_on = reserved_on
+            if dialogue.takes(request):
+                return
         request.forget = self._forget
         if request.spec.is_extended:
             self.probes = True

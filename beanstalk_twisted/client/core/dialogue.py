@@ -2,7 +2,7 @@
 lost connection means for each command.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, Final, NamedTuple, Protocol
 
 from beanstalk_twisted.client import errors
@@ -38,16 +38,12 @@ class Pending(Request):
         it fails with then, it may have been carried out.
     """
 
-    __slots__ = ("choice", "forget", "lost", "repeat_until_s", "reserved_on", "tube")
-
-    def __init__(self, spec: CommandSpec, args: Args, body: bytes | None = None) -> None:
-        super().__init__(spec, args, body)
-        self.forget: Callable[[Any], None] | None = None
-        self.tube: bytes | None = None
-        self.reserved_on: object = None
-        self.repeat_until_s = 0.0
-        self.lost: BaseException | None = None
-        self.choice: UsedTube | None = None
+    forget: Callable[[Any], None] | None = None
+    tube: bytes | None = None
+    reserved_on: object = None
+    repeat_until_s = 0.0
+    lost: BaseException | None = None
+    choice: UsedTube | None = None
 
     def succeed(self, result: Any) -> None:
         """Tell who waits."""
@@ -98,8 +94,6 @@ def _nothing(outcome: Any) -> None: ...
 
 class Implicit(Pending):
     """A command that the application has not asked for; it is not sent again."""
-
-    __slots__ = ("be_refused", "succeed")
 
     def __init__(
         self, spec: CommandSpec, args: Args, answered: Callable[[Any], object] = _nothing,
@@ -179,8 +173,30 @@ class Dialogue:
         self._last_used = DEFAULT
         # Answers that have to come before all that is given back is released.
         self._awaited = 0
+        self.has_asked = False
 
     # Sending.
+
+    def takes(self, request: Pending) -> bool:
+        """Send a simple command if nothing has to be said, asked or waited for before it."""
+        tube, exchange = request.tube, self.exchange
+        if not self.is_open or (tube is not None and tube != self._last_used):
+            return False
+        if self.is_full or self._postponed or self._awaited or exchange.orphan is not None:
+            return False
+        if self._outbox.bytes:
+            return False
+        data = request.encode()
+        if len(data) > PIECE_BYTES:
+            return False
+        request.forget = self.forget
+        request.is_begun = request.is_sent = True
+        is_alone = not exchange.unanswered
+        exchange.unanswered.append(request)
+        if is_alone:
+            self._transport.begin_to_wait()
+        self._transport.write(data, is_alone)
+        return True
 
     def submit(self, request: Pending) -> None:
         """Send a request, or fail it."""
@@ -291,11 +307,46 @@ class Dialogue:
             self._awaited += 1
         self._end_wait()
 
+    @property
+    def _can_end_wait(self) -> bool:
+        return self.is_open and self.announcement.has(specs.CANCEL_RESERVE)
+
     def _end_wait(self) -> None:
         """End what waits in the server and is not wanted any more, if the server knows how."""
-        can_end = self.is_open and self.announcement.has(specs.CANCEL_RESERVE)
-        if can_end and self.exchange.has_unwanted:
+        if self._can_end_wait and self.exchange.has_unwanted:
+            self.end_wait()
+
+    def end_wait(self) -> None:
+        """Have the newest command that waits in the server answered now, as if its time was over;
+        where the server does not know how, nothing happens.
+        """
+        if self._can_end_wait:
             self.submit(Implicit(specs.CANCEL_RESERVE, ()))
+
+    def ask_how_to_end_waits(self) -> None:
+        """Ask the server what it knows, before a command that waits: behind that it is too late."""
+        words = self.announcement.words
+        if self.is_open and words is None and not self.has_asked:
+            self.has_asked = True
+            self.submit(Implicit(specs.CAPABILITIES, ()))
+
+    def waits_for_nothing_but(self, requests: Container[Pending]) -> bool:
+        """Return True if the newest command waits in the server, and is one of these."""
+        last = self.exchange.unanswered[-1] if self.exchange.unanswered else None
+        return last is not None and last in requests and self.exchange.is_waiting
+
+    def part_from_wait(self) -> None:
+        """Hang up if a server that cannot end a wait lets nothing but a forgotten one through, and
+        no reservation is lost by it.
+        """
+        exchange = self.exchange
+        is_alone = len(exchange.unanswered) == 1 and not exchange.reserved
+        if self.is_open and is_alone and exchange.has_unwanted and not self._can_end_wait:
+            self.abort(errors.Closed("a reserve was cancelled that the server cannot end"))
+
+    def holds(self, job_id: int) -> bool:
+        """Return True if a job is reserved on this connection, as far as is known."""
+        return job_id in self.exchange.reserved
 
     # Answers.
 

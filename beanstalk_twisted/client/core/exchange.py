@@ -145,7 +145,10 @@ class Request:
     :ivar is_forgotten: its answer is not wanted any more.
     """
 
-    __slots__ = ("args", "body", "is_begun", "is_forgotten", "is_sent", "line", "size", "spec")
+    # Defaults of the class cost nothing for each command.
+    is_begun = False
+    is_sent = False
+    is_forgotten = False
 
     def __init__(self, spec: CommandSpec, args: tuple[Any, ...], body: bytes | None = None) -> None:
         """:raise TypeError, ValueError: an argument is not what it should be."""
@@ -153,10 +156,10 @@ class Request:
         self.args = args
         self.line = spec.line(args)
         self.body = body
-        self.size = len(self.line) + (0 if body is None else len(body) + len(CRLF))
-        self.is_begun = False
-        self.is_sent = False
-        self.is_forgotten = False
+
+    @property
+    def size(self) -> int:
+        return len(self.line) + (0 if self.body is None else len(self.body) + len(CRLF))
 
     def __repr__(self) -> str:
         return f"<Request {self.line!r}>"
@@ -184,6 +187,7 @@ class Exchange(Generic[R]):
     :ivar reserved: the jobs that the server has given us on this connection and that we have not
         given back, as far as we know.  One whose TTR has ended stays until we ask for it.
     :ivar fault: why the peer cannot be understood any more.
+    :ivar orphan: a `reserve` that was forgotten and may serve the next one.
     """
 
     def __init__(self) -> None:
@@ -192,17 +196,17 @@ class Exchange(Generic[R]):
         self.tubes = TubeChoice()
         self.fault: errors.BadReply | None = None
         self._reader = ReplyReader()
-        self._orphan: R | None = None
+        self.orphan: R | None = None
 
     def ask(self, request: R) -> bool:
         """Take a command, to be sent after all before it; False if it need not be sent: a `reserve`
         takes the place of one that was forgotten and still waits in the server.
         """
-        orphan = self._orphan
+        orphan = self.orphan
         if orphan is not None and request.spec in _NOT_PASSED:
-            self._orphan = None
+            self.orphan = None
         elif orphan is not None and request.spec is specs.RESERVE:
-            self._orphan = None
+            self.orphan = None
             self.unanswered[self.unanswered.index(orphan)] = request
             request.is_begun = request.is_sent = True
             return False
@@ -270,16 +274,16 @@ class Exchange(Generic[R]):
 
     def _forget_reserve(self, request: R) -> None:
         """Let the next `reserve` take the place of this one, if it asks for the same."""
-        if self._orphan is request:
-            self._orphan = None
+        if self.orphan is request:
+            self.orphan = None
         if request.spec is specs.RESERVE and self._is_last_word_on_watching(request):
-            self._orphan = request
+            self.orphan = request
 
     def _note(self, request: R, reply: Reply) -> None:
         spec = request.spec
         if spec in RESERVING:
-            if request is self._orphan:
-                self._orphan = None
+            if request is self.orphan:
+                self.orphan = None
             if reply.word == spec.success and not request.is_forgotten:
                 self.reserved[reply.value] = None
         elif spec is specs.RESERVE_BATCH:

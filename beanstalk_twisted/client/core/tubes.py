@@ -75,9 +75,11 @@ class UsedTube:
         """
         if spec is specs.USE:
             self._said[use] = args[0]
-        if not spec.row.is_in_use:
+        if not spec.is_in_use:
             return None
-        return next(reversed(self._said.values()), self._confirmed) if tube is None else tube
+        if tube is not None:
+            return tube
+        return next(reversed(self._said.values())) if self._said else self._confirmed
 
     def confirm(self, use: object) -> None:
         if use not in self._said:

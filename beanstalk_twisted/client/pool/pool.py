@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from functools import partial, wraps
 from operator import methodcaller
-from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar, Unpack
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, gatherResults
@@ -25,6 +25,7 @@ from beanstalk_twisted.client.commands.tags import (
     Key,
     NewJob,
     Tags,
+    TagValues,
     check_seconds,
 )
 from beanstalk_twisted.client.connection import GRACE_S
@@ -197,32 +198,31 @@ class Pool(Service):
 
     def put(
         self, tube: Tube, body: bytes, *, priority: int = DEFAULT_PRIORITY, delay: int = 0,
-        ttr: int = DEFAULT_TTR_S, tags: Tags | None = None,
+        ttr: int = DEFAULT_TTR_S, tags: Tags | None = None, **tag_values: Unpack[TagValues],
     ) -> Deferred[PoolJob]:  # fmt: skip
         """See `Commands.put`.  Concurrency keys and groups count within one server.
 
-        :return: a job whose `id` is an `Inserted`, if there are tags.
+        :return: a job whose `id` is an `Inserted`.
         :raise ServerDown: its server is down.
         """
         name = self.server_of(tube)
-
-        def put(client: Client) -> Deferred[int] | Deferred[Inserted]:
-            if tags is None:
-                return client.put(body, tube=tube, priority=priority, delay=delay, ttr=ttr)
-            return client.put(body, tube=tube, priority=priority, delay=delay, ttr=ttr, tags=tags)
-
-        number: Deferred[Any] = self._members[name].send("put", put)
+        number = self._members[name].send(
+            "put",
+            lambda client: client.put(
+                body, tube=tube, priority=priority, delay=delay, ttr=ttr, tags=tags, **tag_values
+            ),
+        )
         return number.addCallback(lambda found: PoolJob(name, found, body))
 
     def put_at(
         self, tube: Tube, body: bytes, unix_seconds: int, *, priority: int = DEFAULT_PRIORITY,
-        ttr: int = DEFAULT_TTR_S, tags: Tags | None = None,
+        ttr: int = DEFAULT_TTR_S, tags: Tags | None = None, **tag_values: Unpack[TagValues],
     ) -> Deferred[PoolJob]:  # fmt: skip
         name = self.server_of(tube)
         number = self._members[name].send(
             "put-at",
             lambda client: client.put_at(
-                body, unix_seconds, tube=tube, priority=priority, ttr=ttr, tags=tags
+                body, unix_seconds, tube=tube, priority=priority, ttr=ttr, tags=tags, **tag_values
             ),
         )  # fmt: skip
         return number.addCallback(lambda found: PoolJob(name, found, body))

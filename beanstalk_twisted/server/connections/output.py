@@ -84,8 +84,9 @@ class Output:
         else:
             try:
                 if len(pieces) == 1:
+                    send = self._send
                     size = len(pieces[0])
-                    sent = self._send(pieces[0])
+                    sent = send(pieces[0])
                 else:
                     size = total_bytes(pieces)
                     sent = self._send_all(pieces[:MAX_PIECES])

@@ -6,25 +6,10 @@ from typing import Any, ClassVar, Final
 import click
 
 from beanstalk_twisted.client.addresses import Address
-from beanstalk_twisted.client.errors import (
-    ClientError,
-    ErrorReply,
-    NoHost,
-    NotAnnounced,
-    Unauthorized,
-    without_server,
-)
 from beanstalk_twisted.programs import INTERRUPTS
 from beanstalk_twisted.version import VERSION
-from beanstalk_twisted.wire import rights
-from beanstalk_twisted.wire.extensions import BY_OPERATION
-from beanstalk_twisted.wire.stats import Lacking
-from binlog_tools.console.errors import fail
 from binlog_tools.console.groups import CONTEXT, LateGroup, Parsed
-from binlog_tools.console.wording import place_of, text_of, why
-from binlog_tools.queue.asking import Missing, Unable
-from binlog_tools.queue.cli.exits import MISSING, NO_SERVER, PROGRAM, REFUSED, WORDS
-from binlog_tools.queue.moving import Broken
+from binlog_tools.queue.cli.exits import PROGRAM, WORDS
 
 COMMANDS: Final[Mapping[str, str]] = {
     "put": "put", "reserve": "reserve", "list": "lines", "peek": "jobs", "delete": "delete",
@@ -73,34 +58,14 @@ class Commands(LateGroup):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except ErrorReply as problem:
-            hint = "; ".join(getattr(problem, "__notes__", ())) or _how_to_ask(problem)
-            fail(REFUSED, str(problem), hint=hint, code=text_of(problem.word))
-        except (Broken, Unable) as problem:
-            fail(REFUSED, str(problem))
-        except Missing as problem:
-            what, _, instead = str(problem).partition("; ")
-            fail(MISSING, what, hint=instead)
-        except NotAnnounced as problem:
-            fail(MISSING, str(problem))
-        except NoHost as problem:
-            hosts = list(problem.reasons.items())
-            where, said = hosts[0] if len(hosts) == 1 else (None, problem)
-            fail(REFUSED, str(without_server(said)), where, code=NO_SERVER)
-        except (ClientError, OSError) as problem:
-            code = NO_SERVER if isinstance(problem, ClientError) else None
-            fail(REFUSED, why(problem), place_of(problem), code=code)
-        except Lacking as problem:
-            fail(REFUSED, f"this is no server of this protocol ({problem})", code=NO_SERVER)
+        except (click.ClickException, click.Abort, click.exceptions.Exit):
+            raise
+        except Exception as problem:
+            # A call that asks no server does not wait for the client's modules.
+            from binlog_tools.queue.cli.failures import report
 
-
-def _how_to_ask(problem: ErrorReply) -> str | None:
-    """Say how to find out who has a right to what was refused."""
-    if not isinstance(problem, Unauthorized) or problem.command == "auth":
-        return None
-    needs = BY_OPERATION[problem.command].needs.of
-    tube = "" if needs in (rights.SOME, rights.EVERY) else f" {problem.tube or 'TUBE'}"
-    return f"ask: beanstalk access check FILE --as NAME {problem.command}{tube}"
+            report(problem)
+            raise
 
 
 @click.group(PROGRAM, cls=Commands, context_settings=CONTEXT)

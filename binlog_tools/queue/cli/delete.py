@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
@@ -11,9 +11,9 @@ from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.client.commands.specs import Job
 from beanstalk_twisted.client.stats import ListedJob
-from beanstalk_twisted.client.sync import Client
 from binlog_tools.console.errors import fail, warn
 from binlog_tools.console.output import Output, columns
+from binlog_tools.console.signals import DeferredSignal, end_if_told
 from binlog_tools.console.wording import reason, told
 from binlog_tools.queue.asking import (
     STATES,
@@ -28,17 +28,13 @@ from binlog_tools.queue.asking import (
     tube_name,
 )
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.cli.exits import (
-    NOTHING,
-    PROGRAM,
-    REFUSED,
-    USAGE,
-    DeferredSignal,
-    end_if_told,
-)
+from binlog_tools.queue.cli.exits import NOTHING, PROGRAM, REFUSED, USAGE
 from binlog_tools.queue.cli.jobs import each
 from binlog_tools.queue.cli.tubes import numbers
 from binlog_tools.queue.moving import BATCH_JOBS, count_of
+
+if TYPE_CHECKING:
+    from beanstalk_twisted.client.sync import Client
 
 
 class StateResult(NamedTuple):
@@ -63,7 +59,7 @@ class TubePurge:
 
     at_once = "one"
 
-    def __init__(self, queue: Client, tube: bytes, states: Sequence[str]) -> None:
+    def __init__(self, queue: "Client", tube: bytes, states: Sequence[str]) -> None:
         """Look how many there are; nothing is deleted yet.
 
         :raise NotFound: there is no such tube.
@@ -126,7 +122,7 @@ class BatchPurge(TubePurge):
     at_once = f"up to {BATCH_JOBS}"
 
     def __init__(
-        self, queue: Client, tube: bytes, states: Sequence[str], batch_jobs: int = BATCH_JOBS
+        self, queue: "Client", tube: bytes, states: Sequence[str], batch_jobs: int = BATCH_JOBS
     ) -> None:
         super().__init__(queue, tube, states)
         self._batch_jobs = batch_jobs
@@ -147,7 +143,7 @@ class BatchPurge(TubePurge):
         yield StateResult(state, there, deleted, None)
 
 
-def purge_of(queue: Client, tube: bytes, states: Sequence[str]) -> TubePurge:
+def purge_of(queue: "Client", tube: bytes, states: Sequence[str]) -> TubePurge:
     if queue.announces("list-jobs", "delete-batch") and can_page(tube):
         return BatchPurge(queue, tube, states)
     return TubePurge(queue, tube, states)
@@ -282,7 +278,7 @@ def flush(
         raise SystemExit(NOTHING)
 
 
-def _counts(queue: Client, tube: bytes, states: Sequence[str]) -> dict[str, int]:
+def _counts(queue: "Client", tube: bytes, states: Sequence[str]) -> dict[str, int]:
     """Count the jobs of a tube, by state: none where it is not there, as after its last job."""
     try:
         stats = queue.stats_tube(tube)
@@ -356,7 +352,7 @@ def dead(tube: bytes, address: Address, bound: int | None, yes: bool, is_json: b
         raise SystemExit(NOTHING)
 
 
-def _show(queue: Client, tube: bytes, is_json: bool) -> None:
+def _show(queue: "Client", tube: bytes, is_json: bool) -> None:
     need(queue, "tube-policy", "it has no dead letters")
     found = 0
 
@@ -390,7 +386,7 @@ def _moment(unix_s: int) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _agree(queue: Client, count: int, tube: bytes, is_agreed: bool) -> None:
+def _agree(queue: "Client", count: int, tube: bytes, is_agreed: bool) -> None:
     what = f"{told(count, 'dead letter')} of {tube.decode()}"
     if is_agreed:
         warn(f"kicking {what}")
@@ -400,7 +396,7 @@ def _agree(queue: Client, count: int, tube: bytes, is_agreed: bool) -> None:
         fail(NOTHING, f"{_none_of(queue, tube)}; --yes kicks what was moved elsewhere")
 
 
-def _tell_of_kicked(queue: Client, tube: bytes) -> None:
+def _tell_of_kicked(queue: "Client", tube: bytes) -> None:
     """Say where dead letters are that are not buried any more, and how to take them back."""
     grave, kicked = kicked_dead(queue, tube)
     if not kicked:
@@ -416,7 +412,7 @@ def _tell_of_kicked(queue: Client, tube: bytes) -> None:
     )
 
 
-def _why_some_stay(queue: Client, tube: bytes) -> str:
+def _why_some_stay(queue: "Client", tube: bytes) -> str:
     left = [job for _, job in dead_letters(queue, tube)]
     with_key = sum("idempotency-key" in job for job in left)
     stay = "dead letter stays" if len(left) == 1 else "dead letters stay"
@@ -426,7 +422,7 @@ def _why_some_stay(queue: Client, tube: bytes) -> str:
     )
 
 
-def _none_of(queue: Client, tube: bytes) -> str:
+def _none_of(queue: "Client", tube: bytes) -> str:
     """Say that there is none; and of which tubes those are that it holds, as who names where dead
     letters go means the tube that they come from.
     """

@@ -4,14 +4,13 @@ import re
 import select
 import time
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.client.stats import ReplicationStats, ServerStats
-from beanstalk_twisted.client.sync import Client
 from binlog_tools.console.errors import fail
 from binlog_tools.console.groups import Parsed
 from binlog_tools.console.output import Output
@@ -19,6 +18,9 @@ from binlog_tools.console.wording import told
 from binlog_tools.queue.asking import need
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import REFUSED
+
+if TYPE_CHECKING:
+    from beanstalk_twisted.client.sync import Client
 
 RETRY_S: Final = 0.05
 """From one look to the next: people are told of tenths of a second."""
@@ -41,7 +43,7 @@ class Outcome(NamedTuple):
 
 
 def hand_over(
-    address: Address, queue: Client, limit_s: float, clock: Callable[[], float] = time.monotonic
+    address: Address, queue: "Client", limit_s: float, clock: Callable[[], float] = time.monotonic
 ) -> Outcome:
     """Wait until a server of the queue is active, once the one that hands over, on ``queue``,
     parts.
@@ -70,13 +72,13 @@ def _is_refused(problem: errors.ClientError) -> bool:
     return any(isinstance(why, ConnectionRefusedError) for why in reasons)
 
 
-def name_of(queue: Client) -> str:
+def name_of(queue: "Client") -> str:
     """What a server is called among those of its queue; empty if it does not say."""
     said = _replication(queue)
     return "" if said is None else str(said.get("name", ""))
 
 
-def _active(queue: Client) -> str:
+def _active(queue: "Client") -> str:
     """:raise ClientError: it does not serve."""
     try:
         # Its answer waits for the lease, so it comes from the active server alone.
@@ -237,7 +239,7 @@ def _texts(said: ReplicationStats) -> dict[str, str]:
     return {key: str(value) for key, value in said.items()}
 
 
-def _replication(queue: Client) -> ReplicationStats | None:
+def _replication(queue: "Client") -> ReplicationStats | None:
     return queue.stats_replication() if queue.announces("stats-replication") else None
 
 

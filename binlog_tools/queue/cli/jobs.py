@@ -3,22 +3,25 @@
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
-from typing import BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 import click
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.client.stats import JobStats
-from beanstalk_twisted.client.sync import Client
 from binlog_tools.console.errors import aside, fail, refused, warn
 from binlog_tools.console.output import Output
+from binlog_tools.console.signals import DeferredSignal, end_if_told
 from binlog_tools.console.wording import text_of, told
 from binlog_tools.queue.asking import STATES, bury_free, group_awaited, need, peek_first
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.cli.exits import NOTHING, REFUSED, DeferredSignal, end_if_told
+from binlog_tools.queue.cli.exits import NOTHING, REFUSED
 from binlog_tools.queue.cli.tubes import numbers
-from binlog_tools.queue.moving import BatchMover, DirectMover, Moved, Mover, can_batch
+from binlog_tools.queue.moving import DirectMover, Moved, Mover
+
+if TYPE_CHECKING:
+    from beanstalk_twisted.client.sync import Client
 
 RESERVED: Final = "reserved"
 
@@ -143,7 +146,7 @@ def kick(
         raise SystemExit(NOTHING)
 
 
-def _is_unwatched(queue: Client, tube: bytes) -> bool:
+def _is_unwatched(queue: "Client", tube: bytes) -> bool:
     """Whether no connection watches a tube, besides our own, which watches the default one."""
     try:
         watching = queue.stats_tube(tube).current_watching
@@ -153,7 +156,7 @@ def _is_unwatched(queue: Client, tube: bytes) -> bool:
     return watching <= (tube == b"default")
 
 
-def _kick_tube(queue: Client, tube: bytes, count: int | None) -> int:
+def _kick_tube(queue: "Client", tube: bytes, count: int | None) -> int:
     """With a count, kick what the server kicks; without, the jobs that are buried now."""
     left = queue.stats_tube(tube).current_jobs_buried if count is None else count
     queue.use(tube)
@@ -204,10 +207,9 @@ def move(
     keeps its priority, its TTR, what is left of its delay, and whether it is buried.  Needs
     beanstalkd 1.12 or newer but for ready jobs.
 
-    SIGINT and SIGTERM let the jobs in hand be finished.  If it is killed, none is lost.  Without
-    move-job those in hand, one, or with --from on some servers 200, are then ready in their old
-    tube, and may be in the new one too.  Workers may go on meanwhile.  Jobs that are put into the
-    old tube since it began stay there.
+    SIGINT and SIGTERM let the jobs in hand be finished.  If it is killed, none is lost; without
+    move-job the one in hand is then ready in its old tube, and may be in the new one too.  Workers
+    may go on meanwhile.  Jobs that are put into the old tube since it began stay there.
 
     \b
     Examples:
@@ -233,8 +235,6 @@ def move(
             found = ([mover.move_job(job)] for job in jobs)
         elif isinstance(mover, DirectMover):
             found = mover.move_all(source, state, count)
-        elif can_batch(queue, source):
-            found = BatchMover(queue, mover).move_all(source, state, count)
         else:
             found = ([moved] for moved in mover.move_all(source, state, count))
         with DeferredSignal() as stop, closing(found):
@@ -250,12 +250,13 @@ def move(
     for sentence in taken:
         warn(sentence)
     end_if_told(stop, f"{told(moved, 'job')}, the last one whole")
-    if not is_json:
-        aside(f"{told(moved, 'job')} moved into {target.decode()}")
+    done = f"{told(moved, 'job')} moved into {target.decode()}"
     if taken:
-        raise SystemExit(REFUSED)
+        fail(REFUSED, f"{done}, {len(taken)} not")
     if not moved:
-        raise SystemExit(NOTHING)
+        fail(NOTHING, done)
+    if not is_json:
+        aside(done)
 
 
 _Batches = Generator[Sequence[Moved], None, None]
@@ -323,7 +324,7 @@ def edit(
 
 
 def _with_what_it_has(
-    queue: Client, job: int, priority: int | None, delay_s: int | None, ttr_s: int | None
+    queue: "Client", job: int, priority: int | None, delay_s: int | None, ttr_s: int | None
 ) -> tuple[int, int, int]:
     """Give priority, delay and TTR; ask what the job has, where they are not all given."""
     if priority is not None and delay_s is not None and ttr_s is not None:

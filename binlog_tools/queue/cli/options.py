@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -12,13 +12,15 @@ from click.core import ParameterSource
 from beanstalk_twisted.client.addresses import FORMS, Address, token_of
 from beanstalk_twisted.client.commands.specs import Job
 from beanstalk_twisted.client.errors import ClientError, NotFound
-from beanstalk_twisted.client.sync import TIMEOUT_S, Client
 from binlog_tools.console.errors import REPORTS
 from binlog_tools.console.groups import Parsed, did_you_mean
 from binlog_tools.console.groups import as_json as as_json
 from binlog_tools.console.output import Output
 from binlog_tools.console.wording import body_fields, told
 from binlog_tools.queue.asking import STATES, tube_name
+
+if TYPE_CHECKING:
+    from beanstalk_twisted.client.sync import Client
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -105,7 +107,7 @@ def server(function: F) -> F:
 
 
 may_be_empty: Final = click.option(
-    "--empty", "may_be_empty", is_flag=True, help="An empty input is an empty job."
+    "--empty", "may_be_empty", is_flag=True, help="An empty input is meant: an empty job."
 )
 
 tube: Final = click.option(
@@ -178,11 +180,14 @@ def given(*names: str) -> str:
 
 
 @contextmanager
-def connected(address: Address, timeout_s: float = TIMEOUT_S) -> Iterator[Client]:
+def connected(address: Address, timeout_s: float | None = None) -> Iterator["Client"]:
     """Connect, once: what relies on a reservation must not go on without it.  A refusal of a tube
     that is not there names one that is spelled like it.
     """
-    with Client(address, timeout_s=timeout_s, reconnects=False) as queue:
+    from beanstalk_twisted.client.sync import TIMEOUT_S, Client  # The help does not need it.
+
+    limit_s = TIMEOUT_S if timeout_s is None else timeout_s
+    with Client(address, timeout_s=limit_s, reconnects=False) as queue:
         try:
             yield queue
         except NotFound as problem:
@@ -192,7 +197,7 @@ def connected(address: Address, timeout_s: float = TIMEOUT_S) -> Iterator[Client
             raise
 
 
-def similar_tube(queue: Client, tube: bytes) -> str | None:
+def similar_tube(queue: "Client", tube: bytes) -> str | None:
     """Ask which tubes there are, and name the one that is spelled most like one that is not."""
     with suppress(ClientError):  # We may have no right to see them.
         queue.use("default")  # The one in use is there as long as it is.

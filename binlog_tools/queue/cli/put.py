@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from io import UnsupportedOperation
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 import click
 
@@ -17,19 +17,22 @@ from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.client.commands.calls import Answer
 from beanstalk_twisted.client.commands.specs import Inserted
 from beanstalk_twisted.client.commands.tags import Tags
-from beanstalk_twisted.client.sync import Client, Pipeline
 from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS
 from beanstalk_twisted.wire.tags import MAX_BATCH_BYTES as MAX_KEYED_BYTES
 from binlog_tools.console.errors import fail, refused, warn
 from binlog_tools.console.groups import Parsed
 from binlog_tools.console.output import Output
+from binlog_tools.console.signals import ENDING, DeferredSignal, end_if_told
 from binlog_tools.console.wording import reason, told
 from binlog_tools.logs.quantities import NS, parse_duration, parse_time
 from binlog_tools.queue.asking import MAX_BATCH_BYTES, STATES, Policy, need
 from binlog_tools.queue.asking import policy as policy_of
 from binlog_tools.queue.cli import options, put_tags
-from binlog_tools.queue.cli.exits import ENDING, NOTHING, REFUSED, DeferredSignal, end_if_told
+from binlog_tools.queue.cli.exits import NOTHING, REFUSED
 from binlog_tools.queue.moving import count_of
+
+if TYPE_CHECKING:
+    from beanstalk_twisted.client.sync import Client, Pipeline
 
 READ_BYTES: Final = 1 << 16
 """Of the input at once: as much as a pipe holds."""
@@ -39,7 +42,7 @@ LOOK_S: Final = 0.25
 
 
 def lines_of(
-    source: BinaryIO, server: Client, goes_on: Callable[[], bool]
+    source: BinaryIO, server: "Client", goes_on: Callable[[], bool]
 ) -> Iterator[list[bytes] | None]:
     """Give the lines that have come, without their line ends; None where the server has answered.
 
@@ -61,7 +64,9 @@ def lines_of(
         yield [b"".join(begun).removesuffix(b"\r")]
 
 
-def _parts(source: BinaryIO, server: Client, goes_on: Callable[[], bool]) -> Iterator[bytes | None]:
+def _parts(
+    source: BinaryIO, server: "Client", goes_on: Callable[[], bool]
+) -> Iterator[bytes | None]:
     number = None  # What is no file never has to be waited for.
     with suppress(UnsupportedOperation):
         number = source.fileno()
@@ -100,14 +105,14 @@ class Request(NamedTuple):
     """Puts jobs whose bodies are of these sizes, bytes, when it is sent."""
 
     sizes: Sequence[int]
-    send: Callable[[Pipeline], Answer[Any]]
+    send: Callable[["Pipeline"], Answer[Any]]
 
 
 Requests = Callable[[Sequence[bytes]], Iterator[Request]]
 """Makes what puts jobs with these bodies."""
 
 
-def one_by_one(put: Callable[[Pipeline, bytes], Answer[Any]]) -> Requests:
+def one_by_one(put: Callable[["Pipeline", bytes], Answer[Any]]) -> Requests:
     """:param put: puts a job with a body."""
 
     def request(body: bytes) -> Request:
@@ -165,7 +170,7 @@ class Putter:
     """
 
     def __init__(
-        self, queue: Client, requests: Requests, of_lines: bool,
+        self, queue: "Client", requests: Requests, of_lines: bool,
         show: Callable[[Inserted], object], window: int = WINDOW,
     ) -> None:  # fmt: skip
         """:param show: called with each job that was put.
@@ -188,6 +193,8 @@ class Putter:
         return not self._is_stopped
 
     def run(self, bodies: Iterator[Sequence[bytes] | None], stop: DeferredSignal) -> None:
+        from beanstalk_twisted.client.sync import Pipeline  # The help does not need it.
+
         try:
             pipe = Pipeline(self._queue)
             for group in bodies:
@@ -277,7 +284,8 @@ def put(
     ends --lines when the numbers of all that was sent are printed.  To a server with put-batch,
     lines that have come together go together, at most 1,000: all are put, or none.
 
-    An empty input puts nothing, unless --empty is given; an empty BODY does.
+    An empty input puts nothing and exits with 1; with --empty it is an empty job, or with --lines
+    no line.  An empty BODY is a job.
 
     \b
     Examples:
@@ -301,7 +309,7 @@ def put(
         key = put_tags.batch_key_of(batch_unique)
         bodies = _whole_input(put_tags.metadata_bytes(tagged))
 
-        def put_once(queue: Client) -> tuple[Inserted, ...]:
+        def put_once(queue: "Client") -> tuple[Inserted, ...]:
             need(queue, "put-batch idp:", "put the jobs without a key")
             put_tags.need_tags(queue, tagged)
             return queue.put_batch(
@@ -335,17 +343,18 @@ def put(
         with DeferredSignal(ENDING if lines else ()) as stop:
             putter.run(bodies_of(body, lines, may_be_empty, queue, stop, putter.goes_on), stop)
         end_if_told(stop, f"{told(putter.put, 'job')} put")
-        if putter.too_big:
-            warn(_size_limits(queue, tube))
-        if putter.is_full:
-            warn(_no_room(queue, tube))
-    if putter.refused:
-        raise SystemExit(REFUSED)
+        if putter.refused:
+            hints = [_size_limits(queue, tube)] if putter.too_big else []
+            hints += [_no_room(queue, tube)] if putter.is_full else []
+            done = f"{told(putter.put, 'job')} put, {putter.refused} not"
+            fail(REFUSED, done, hint="; ".join(hints) or None)
+    if lines and not putter.put and not may_be_empty:
+        fail(NOTHING, "the input is empty, nothing was put")
 
 
 def _put_with(
     priority: int, delay: int, ttr: int, tags: Tags | None, at: int | None
-) -> Callable[[Pipeline, bytes], Answer[Any]]:
+) -> Callable[["Pipeline", bytes], Answer[Any]]:
     if at is not None:
         return lambda pipe, body: pipe.put_at(body, at, priority=priority, ttr=ttr, tags=tags)
     return lambda pipe, body: pipe.put(body, priority=priority, delay=delay, ttr=ttr, tags=tags)
@@ -372,7 +381,7 @@ def _whole_input(metadata_bytes: int) -> list[bytes]:
 
 
 def _put_once(
-    address: Address, put: Callable[[Client], tuple[Inserted, ...]], count: int, output: Output
+    address: Address, put: Callable[["Client"], tuple[Inserted, ...]], count: int, output: Output
 ) -> None:
     """Put a batch with a key; after a lost connection once again, on a new one.
 
@@ -424,7 +433,7 @@ def moment_s(text: str, now_ns: int) -> int:
     return max(0, -(-moment_ns // NS))
 
 
-def _size_limits(queue: Client, tube: bytes) -> str:
+def _size_limits(queue: "Client", tube: bytes) -> str:
     limit = queue.stats().max_job_size
     server = f"the server takes jobs of up to {limit:,} bytes (its option -z)"
     policy = _policy_of(queue, tube)
@@ -434,7 +443,7 @@ def _size_limits(queue: Client, tube: bytes) -> str:
     return f"{server}, the policy of {tube.decode()} of up to {own:,} (max-job-size)"
 
 
-def _no_room(queue: Client, tube: bytes) -> str:
+def _no_room(queue: "Client", tube: bytes) -> str:
     """Say what may have no room for one more job, and which limits the tube's policy has."""
     policy = _policy_of(queue, tube)
     limits = [f"{key}={policy[key][0]}" for key in ROOM_KEYS if key in policy]
@@ -450,7 +459,7 @@ def _no_room(queue: Client, tube: bytes) -> str:
     return f"{has}; {NO_ROOM}"
 
 
-def _policy_of(queue: Client, tube: bytes) -> Policy:
+def _policy_of(queue: "Client", tube: bytes) -> Policy:
     try:
         return policy_of(queue, tube) if queue.announces("tube-policy") else {}
     except errors.ErrorReply:
@@ -458,7 +467,7 @@ def _policy_of(queue: Client, tube: bytes) -> Policy:
 
 
 def bodies_of(
-    body: str | None, lines: bool, may_be_empty: bool, server: Client, stop: DeferredSignal,
+    body: str | None, lines: bool, may_be_empty: bool, server: "Client", stop: DeferredSignal,
     goes_on: Callable[[], bool],
 ) -> Iterator[Sequence[bytes] | None]:  # fmt: skip
     """Give the bodies of the jobs to put, as many as have come: the argument, the input, or each

@@ -1,15 +1,17 @@
 """The options of ``beanstalk put`` that give a job tags."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from beanstalk_twisted.client.commands.tags import Tags, batch_key, percent_encoded
-from beanstalk_twisted.client.sync import Client
 from beanstalk_twisted.wire.tags import DEFAULT_BATCH_KEY_S
 from binlog_tools.queue.asking import need
 from binlog_tools.queue.cli import options
+
+if TYPE_CHECKING:
+    from beanstalk_twisted.client.sync import Client
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -85,7 +87,7 @@ def refuse_unique(tagged: Mapping[str, Any]) -> None:
             )
 
 
-def need_tags(queue: Client, tagged: Mapping[str, Any]) -> None:
+def need_tags(queue: "Client", tagged: Mapping[str, Any]) -> None:
     """:raise Missing: the server lacks a tag that an option stands for."""
     for name, word in TAGS.items():
         if tagged[name] is not None:

@@ -6,7 +6,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -14,21 +14,15 @@ from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.client.commands.specs import Job
 from beanstalk_twisted.client.stats import JobStats
-from beanstalk_twisted.client.sync import Client
 from binlog_tools.console.errors import fail, warn
+from binlog_tools.console.signals import SIGNALLED, DeferredSignal, signal_name
 from binlog_tools.console.wording import reason
 from binlog_tools.queue import asking
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.cli.exits import (
-    BURIED,
-    DONE,
-    NOTHING,
-    REFUSED,
-    SIGNALLED,
-    TIMED_OUT,
-    DeferredSignal,
-    signal_name,
-)
+from binlog_tools.queue.cli.exits import BURIED, DONE, NOTHING, REFUSED, TIMED_OUT
+
+if TYPE_CHECKING:
+    from beanstalk_twisted.client.sync import Client
 
 TOUCH: Final = 0.5
 """Of the TTR, while a command runs, before it is touched."""
@@ -101,7 +95,7 @@ class Execution:
 
 
 class Touches:
-    def __init__(self, queue: Client, job: Job, stats: JobStats) -> None:
+    def __init__(self, queue: "Client", job: Job, stats: JobStats) -> None:
         self._queue = queue
         self._job = job
         self._every_s = max(1, stats.ttr) * TOUCH
@@ -114,7 +108,7 @@ class Touches:
             self._at_s = time.monotonic() + self._every_s
 
 
-def execute(queue: Client, job: Job, stats: JobStats, command: str, delay_s: int) -> int:
+def execute(queue: "Client", job: Job, stats: JobStats, command: str, delay_s: int) -> int:
     """Run a command with the job, touch it meanwhile, settle it, and give the exit code for us."""
     # A command need not read its input, so a broken pipe must not end us.
     with DeferredSignal() as stop, _no_sigpipe():
@@ -149,7 +143,7 @@ def _watch(running: Execution, touches: Touches, stop: DeferredSignal) -> int:
 
 
 def _settle(
-    queue: Client, job: Job, stats: JobStats, code: int, delay_s: int, *, is_stopped: bool
+    queue: "Client", job: Job, stats: JobStats, code: int, delay_s: int, *, is_stopped: bool
 ) -> str:
     then = {0: "delete", USELESS: "bury"}.get(code, "release")
     try:
@@ -173,7 +167,7 @@ def _ended(code: int) -> str:
     return f"exit code {code}" if code >= 0 else f"ended by {signal_name(-code)}"
 
 
-def _if_dead(queue: Client, job: Job) -> str:
+def _if_dead(queue: "Client", job: Job) -> str:
     """Say of a job that was given back whether it will not be tried again, as far as can be told:
     others may have it by now.
     """
@@ -266,7 +260,7 @@ def chosen_outcome(is_delete: bool, is_release: bool, is_bury: bool, command: st
     return given[0]
 
 
-def settle(queue: Client, job: Job, stats: JobStats, then: str, delay_s: int) -> None:
+def settle(queue: "Client", job: Job, stats: JobStats, then: str, delay_s: int) -> None:
     if then == "delete":
         queue.delete(job)
     elif then == "bury":

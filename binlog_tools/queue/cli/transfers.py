@@ -1,20 +1,18 @@
-"""Jobs of a tube with all their fields: listed, exported, imported."""
+"""Jobs of a tube with all their fields: listed, exported, putter."""
 
 import hashlib
-import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 import click
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.client.stats import ListedJob
-from beanstalk_twisted.client.sync import Client
 from beanstalk_twisted.printable import escape_all
 from binlog_tools.console.errors import fail, warn
 from binlog_tools.console.output import (
@@ -25,28 +23,27 @@ from binlog_tools.console.output import (
     columns,
     progress,
 )
+from binlog_tools.console.signals import DeferredSignal, end_if_told
 from binlog_tools.console.wording import body_fields, told
 from binlog_tools.logs.outputs import opened
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.cli.exits import (
-    MISSING,
-    NOTHING,
-    REFUSED,
-    USAGE,
-    DeferredSignal,
-    end_if_told,
-)
+from binlog_tools.queue.cli.exits import MISSING, NOTHING, REFUSED, USAGE
 from binlog_tools.queue.cli.tubes import table
 from binlog_tools.queue.exporting import (
     awaits,
+    jobs_of,
     line_of,
     listed,
     to_export,
     with_bodies,
 )
-from binlog_tools.queue.importing import Importer, jobs_of
 from binlog_tools.rewrite.exporting import WrongLine, bounded_lines
-from binlog_tools.rewrite.putting import GUARD_S, Journal, Stopped
+from binlog_tools.rewrite.journals import Journal, Stopped
+from binlog_tools.rewrite.put_plans import lost_words
+from binlog_tools.rewrite.putting import GUARD_S, Putter
+
+if TYPE_CHECKING:
+    from beanstalk_twisted.client.sync import Client
 
 MOST_NAMED: Final = 5
 """Of the jobs that were not put: the first say enough for people, and JSON has all."""
@@ -105,7 +102,7 @@ def list_tube(
         fail(NOTHING, f"{name} has no {which}job{' with that in its body' if pattern else ''}")
 
 
-def _need_list(client: Client, instead: str) -> None:
+def _need_list(client: "Client", instead: str) -> None:
     if "list-jobs" not in client.probe():
         fail(MISSING, "this server has no list-jobs", hint=instead)
 
@@ -142,7 +139,7 @@ def export_tube(tube: bytes, address: Address, states: tuple[str, ...], target: 
         warn(f"{told(found, 'job')} exported to {target}")
 
 
-def _count(client: Client, tube: bytes, states: Sequence[str]) -> int:
+def _count(client: "Client", tube: bytes, states: Sequence[str]) -> int:
     _need_list(
         client, "of a beanstalkd that is stopped, `binlog-inspect import-v7` reads the binlog"
     )
@@ -163,32 +160,32 @@ def import_file(
         raise click.UsageError("--journal needs a file that can be read again")
     into = "" if tube is None else f" {tube.decode()}"
     with options.connected(address) as client, DeferredSignal() as stop:
-        journal, imported = None, None
+        journal, putter = None, None
         try:
             if journal_path is not None:
                 journal = Journal(journal_path, str(digest), f"{address}{into}")
-            run = digest or os.urandom(16).hex()
-            imported = Importer(client, f"{run} {address}{into}", journal, time.time_ns)
+            putter = Putter(client, journal, time.time_ns, time.sleep, rate)
             if journal is not None:
-                _settle(journal, "again" if imported.is_repeatable else uncertain)
+                journal.settle(uncertain, "lines", knows_keys=putter.knows_keys)
             with progress(f"importing {name}") as report:
-                imported.run(
+                putter.run(
                     jobs_of(bounded_lines(file, max_line), tube, now_ns, passed),
-                    lambda: stop.number is not None, _pace(file, size, rate, report),
+                    lambda: stop.number is not None,
+                    lambda done: report(*((file.tell(), size) if size else (done, done))),
                 )  # fmt: skip
         except (errors.ClientError, Stopped, WrongLine) as problem:
-            if imported is None:
+            if putter is None:
                 if isinstance(problem, Stopped):
                     fail(REFUSED, str(problem))
                 raise
-            _tell_problems(imported, passed)
-            end_if_told(stop, f"{told(imported.put, 'job')}{_again(journal)}")
+            _tell_problems(putter, passed)
+            end_if_told(stop, f"{told(putter.put, 'job')}{_again(journal)}")
             code = USAGE if isinstance(problem, WrongLine) else REFUSED
-            fail(code, f"{name}: {problem}; {_so_far(imported, problem)}{_again(journal)}")
+            fail(code, f"{name}: {problem}; {_so_far(putter, problem)}{_again(journal)}")
         finally:
             if journal is not None:
                 journal.close()
-    _tell(imported, passed, is_json)
+    _tell(putter, passed, is_json)
 
 
 def _checked(
@@ -217,40 +214,10 @@ def _checked(
     return size, digest.hexdigest()
 
 
-def _pace(
-    file: BinaryIO, size: int, rate: float | None, report: Callable[[int, int], object]
-) -> Callable[[int], None]:
-    started_s = time.monotonic()
-
-    def pace(done: int) -> None:
-        report(*((file.tell(), size) if size else (done, done)))
-        if rate is not None:
-            time.sleep(max(0.0, done / rate - (time.monotonic() - started_s)))
-
-    return pace
-
-
-def _settle(journal: Journal, uncertain: str) -> None:
-    """Decide on what an earlier run has sent, and has no answer to."""
-    lines = sorted(journal.uncertain)
-    if not lines:
-        return
-    if uncertain == "stop":
-        raise Stopped(
-            f"an earlier run broke off while the jobs of these lines were on their way: "
-            f"{', '.join(map(str, lines))}. Look whether the server has them, then run it again "
-            "with --uncertain again (put them once more) or --uncertain skip"
-        )
-    if uncertain == "again":
-        journal.note({"again": lines, "may_be_there": True})
-    else:
-        journal.note({"skipped": lines})
-
-
-def _so_far(imported: Importer, problem: Exception) -> str:
-    words = f"{told(imported.put, 'job')} put"
-    if imported.sent is not None and getattr(problem, "may_be_done", False):
-        first, last = imported.sent
+def _so_far(putter: Putter, problem: Exception) -> str:
+    words = f"{told(putter.put, 'job')} put"
+    if putter.sent is not None and getattr(problem, "may_be_done", False):
+        first, last = putter.sent
         words += f", and those of lines {first} to {last} may be"
     return words
 
@@ -259,44 +226,40 @@ def _again(journal: Journal | None) -> str:
     return "" if journal is None else "; run it again with the same journal to go on"
 
 
-def _tell(imported: Importer, passed: Counter[str], is_json: bool) -> None:
+def _tell(putter: Putter, passed: Counter[str], is_json: bool) -> None:
     if is_json:
         Output(True).document({
-            "put": imported.put, "before": imported.before, "buried": imported.buried,
-            "waiting": imported.waiting, "refused": [each._asdict() for each in imported.refused],
-            "not_buried": imported.not_buried,
-            "left_out": {what: count for what, count in imported.lost.items() if count},
+            "put": putter.put, "before": putter.before, "buried": putter.buried,
+            "waiting": putter.waiting, "not_buried": putter.not_buried, "left_out": putter.lost,
+            "refused": [{"line": each.number, "why": each.why} for each in putter.refused],
         })  # fmt: skip
     else:
-        buried = f", {imported.buried} of them buried" if imported.buried else ""
-        before = f", {imported.before} were put before" if imported.before else ""
-        Output().line(f"{told(imported.put, 'job')} put{buried}{before}")
-    _tell_problems(imported, passed)
-    if imported.refused or imported.not_buried:
+        buried = f", {putter.buried} of them buried" if putter.buried else ""
+        before = f", {putter.before} were put before" if putter.before else ""
+        Output().line(f"{told(putter.put, 'job')} put{buried}{before}")
+    _tell_problems(putter, passed)
+    if putter.refused or putter.not_buried:
         raise SystemExit(REFUSED)
-    if not imported.put + imported.before:
+    if not putter.put + putter.before:
         fail(NOTHING, "there is no job in it")
 
 
-def _tell_problems(imported: Importer, passed: Counter[str]) -> None:
+def _tell_problems(putter: Putter, passed: Counter[str]) -> None:
     for what, count in sorted(passed.items()):
         kind = what if what.startswith("line") else f"field {what}, which is unknown"
         warn(f"passed over: {kind}: {count}")
-    for what, count in imported.lost.items():
-        if count:
-            why = "which the server does not announce" if ":" in what else "which no put can set"
-            kind = "tag" if ":" in what else "mark"
-            warn(f"{told(count, 'job')} put without the {kind} '{what}', {why}")
-    if imported.waiting:
+    for what, count in putter.lost.items():
+        warn(lost_words(what, count))
+    if putter.waiting:
         warn(
-            f"{told(imported.waiting, 'job')} buried: no job of the group that it waits for is "
+            f"{told(putter.waiting, 'job')} buried: no job of the group that it waits for is "
             "there", hint="kick them when the group is done",
         )  # fmt: skip
-    for line, why in imported.refused[:MOST_NAMED]:
+    for line, why in putter.refused[:MOST_NAMED]:
         warn(f"line {line} was not put: {why}")
-    if (more := len(imported.refused) - MOST_NAMED) > 0:
+    if (more := len(putter.refused) - MOST_NAMED) > 0:
         warn(f"{more} more were not put")
-    for line in imported.not_buried[:MOST_NAMED]:
+    for line in putter.not_buried[:MOST_NAMED]:
         warn(
             f"line {line} was put and not buried: it was taken, or as many jobs with its "
             f"concurrency key are reserved as may be; it is ready in {GUARD_S // 3600} hours"

@@ -5,7 +5,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -13,7 +13,6 @@ from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.client.commands.tags import hashed_key
 from beanstalk_twisted.client.stats import ConnectionStats, Stats
-from beanstalk_twisted.client.sync import Client
 from binlog_tools.console.errors import fail, warn
 from binlog_tools.console.groups import Parsed
 from binlog_tools.console.output import Column, Output, columns
@@ -21,6 +20,9 @@ from binlog_tools.queue.asking import Policy, all_tubes, need
 from binlog_tools.queue.asking import policy as policy_of
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import REFUSED
+
+if TYPE_CHECKING:
+    from beanstalk_twisted.client.sync import Client
 
 TITLES = columns(
     "~tube", "#ready", "#reserved", "#delayed", "#buried", "#urgent", "#put", "#deleted",
@@ -204,7 +206,7 @@ def policy(tube: bytes, changes: tuple[str, ...], address: Address, is_json: boo
         Output().table(columns("key", "~value", "from"), rows)
 
 
-def _change_policy(queue: Client, tube: bytes, changes: Sequence[str]) -> None:
+def _change_policy(queue: "Client", tube: bytes, changes: Sequence[str]) -> None:
     """End the command if the server refuses; say which key is wrong, as far as is known here: it
     may be a newer server, so it is asked first.
     """

@@ -103,8 +103,12 @@ def test_a_pool_puts_with_tags_and_says_whether_the_job_is_new(fleet: Fleet) -> 
         again = fleet.result(pool.put_at(tube, b"y", 0, tags=tags))
         (batch,) = fleet.result(pool.put_batch(tube, [b"z"], tags=tags))
         assert first.id == again.id == batch.id
-        states = [cast(Inserted, job.id).state for job in (first, again, batch)]
-        assert states == [None, "ready", "ready"]
+        alike = [
+            fleet.result(pool.put(tube, b"x", unique="k")),
+            fleet.result(pool.put_at(tube, b"y", 0, unique="k")),
+        ]
+        states = [cast(Inserted, job.id).state for job in (first, again, batch, *alike)]
+        assert states == [None, "ready", "ready", "ready", "ready"]
         fleet.result(pool.delete(again))
     assert fleet.result(pool.stats()).total["total-jobs"] == 2
 

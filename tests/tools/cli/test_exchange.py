@@ -131,17 +131,20 @@ def test_replay_puts_tags_where_the_server_has_them(tagged: Path, server: Server
     assert result.stderr == MARK
     assert result.stdout == "4 jobs put, 1 of them buried\n" + OF_TUBES
     client = server.connect()
-    told = {body: client.ask(b"stats-job %d\r\n" % number).decode()
-            for number, body in ((1, "one"), (2, "four"), (3, "three"), (4, "two"))}  # fmt: skip
+    notes = map(json.loads, (tagged.parent / "journal").read_text().splitlines())
+    new = {note["put"]: note["as"] for note in notes if "put" in note}
+    assert sorted(new.values()) == [new[1], new[4], new[3], new[2]], "the order of ids"
+    told = {body: client.ask(b"stats-job %d\r\n" % new[number]).decode()
+            for number, body in ((1, "one"), (4, "four"), (3, "three"), (2, "two"))}  # fmt: skip
     for words in ('idempotency-key: "key"', "idempotency-ttl: 60", 'group: "import"',
                   'concurrency-key: "con"', "concurrency-limit: 2"):  # fmt: skip
         assert words in told["one"]
     assert 'group: "import"' in told["four"] and "state: buried" in told["three"]
     assert "state: delayed" in told["two"] and 'after-group: "import"' in told["two"]
-    for number in (1, 2):
-        assert "state: delayed" in client.ask(b"stats-job 4\r\n").decode()
-        client.ask(b"delete %d\r\n" % number)
-    assert "state: ready" in client.ask(b"stats-job 4\r\n").decode()
+    for number in (1, 4):
+        assert "state: delayed" in client.ask(b"stats-job %d\r\n" % new[2]).decode()
+        client.ask(b"delete %d\r\n" % new[number])
+    assert "state: ready" in client.ask(b"stats-job %d\r\n" % new[2]).decode()
 
 
 def test_replay_tells_what_beanstalkd_does_not_get(tagged: Path, tmp_path: Path) -> None:
@@ -255,7 +258,7 @@ def test_replay_sends_no_commands_out_of_a_log(tmp_path: Path, server: ServerPro
         "binlog-inspect: tube 'a b': jobs that were not put: 2; no client may use that name",
     ]
     client = server.connect()
-    assert client.ask(b"peek 1\r\n").endswith(b"\r\nfirst\r\n")
+    assert client.ask(b"peek-ready\r\n").endswith(b"\r\nfirst\r\n")
     assert b"current-jobs-ready: 2\n" in client.ask(b"stats\r\n")
     client.close()
     result = replay(log, server, "--json")

@@ -87,13 +87,6 @@ def test_a_reader_that_goes_away_ends_it_silently() -> None:
     assert done.returncode == -signal.SIGPIPE, "a shell shows 141"
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_prints_a_script_for_each_shell(shell: str) -> None:
-    result = run("completion", shell)
-    assert result.exit_code == 0
-    assert f"_BINLOG_INSPECT_COMPLETE={shell}_complete" in result.stdout.replace('"', "")
-
-
 def test_the_script_completes_commands() -> None:
     environment = {
         **os.environ, "_BINLOG_INSPECT_COMPLETE": "bash_complete",

@@ -39,7 +39,7 @@ def outputs_of(name: str) -> list[click.Parameter]:
     ]
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "completion"])
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_is_one_whose_outputs_are_looked_at(name: str) -> None:
     command = cli.get_command(click.Context(cli), name)
     assert isinstance(command, options.Command)

@@ -103,7 +103,6 @@ SHOWN: dict[str, tuple[Asked, int, str]] = {
     "export-v7": (lambda on: ["export-v7", on.log(), "-o", on.new], 0, "start: beanstalkd -b"),
     "salvage": (lambda on: ["salvage", DAMAGED], 3, "nothing was written; to write it"),
     "salvage -o": (lambda on: ["salvage", DAMAGED, "-o", on.new], 3, "jobs were written to"),
-    "completion": (lambda on: ["completion", "bash"], 0, "_BINLOG_INSPECT_COMPLETE"),
 }  # fmt: skip
 """What is asked, how it ends, and what is shown among other things."""
 

@@ -1,6 +1,4 @@
-"""No job is lost on its way from one tube into another: one by one, many at once, or moved by the
-server itself.
-"""
+"""No job is lost on its way from one tube into another: one by one, or moved by the server."""
 
 from __future__ import annotations
 
@@ -11,15 +9,12 @@ import pytest
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.sync import Client
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from binlog_tools.queue.asking import MAX_BATCH_BYTES
 from binlog_tools.queue.moving import (
     BATCH_JOBS,
-    BatchMover,
     Broken,
     DirectMover,
     Moved,
     Mover,
-    can_batch,
 )
 from tests.tools.queue.lines import (
     STATES,
@@ -33,13 +28,6 @@ from tests.tools.queue.lines import (
     queue_at,
     queue_of,
 )
-
-
-def batch_mover(
-    line: MemoryLine, keeps_buried: bool = True, batch_jobs: int = BATCH_JOBS
-) -> BatchMover:
-    queue = queue_of(line)
-    return BatchMover(queue, Mover(queue, b"b", keeps_buried), batch_jobs)
 
 
 def direct_mover(
@@ -56,26 +44,23 @@ def one_by_one(line: MemoryLine, keeps_buried: bool = True, batch_jobs: int = 1)
     return Mover(queue_of(line), b"b", keeps_buried)
 
 
-MakeMover = Callable[..., Mover | BatchMover | DirectMover]
+MakeMover = Callable[..., Mover | DirectMover]
 MOVERS: dict[str, tuple[MakeMover, int]] = {
     "one by one": (one_by_one, 1),
-    **{f"batches of {size}": (batch_mover, size) for size in (1, 2, 200)},
     **{f"by the server, {size} at once": (direct_mover, size) for size in (1, 2, 200)},
 }
 EACH_MOVER = pytest.mark.parametrize(("make", "batch_jobs"), MOVERS.values(), ids=MOVERS)
-PUTTING = pytest.mark.parametrize("make", [one_by_one, batch_mover])
-"""Those that put each job again and delete it."""
 
 
 def moving(
-    mover: Mover | BatchMover | DirectMover, source: bytes, state: str, most: int | None = None
+    mover: Mover | DirectMover, source: bytes, state: str, most: int | None = None
 ) -> Iterator[Moved]:
     """Give each job of a tube when it was moved."""
     for each in mover.move_all(source, state, most):
         yield from [each] if isinstance(each, Moved) else each
 
 
-def moved_all(mover: Mover | BatchMover | DirectMover, state: str) -> list[int]:
+def moved_all(mover: Mover | DirectMover, state: str) -> list[int]:
     """Move the jobs of tube a that are in a state; give their old ids."""
     return [each.old for each in moving(mover, b"a", state)]
 
@@ -113,41 +98,36 @@ def test_a_count_is_kept_and_buried_jobs_are_kicked(make: MakeMover, batch_jobs:
         assert jobs_of(server)[2] == ("b", "ready", b"2")
 
 
-@PUTTING
 @pytest.mark.parametrize(("pause_s", "passed_s", "left"), [(1000, 0, 1000), (10, 9.7, 0)])
 def test_jobs_of_a_paused_tube_are_moved_also_in_the_last_moment_of_a_pause(
-    make: MakeMover, pause_s: int, passed_s: float, left: int
+    pause_s: int, passed_s: float, left: int
 ) -> None:
     server = filled("ready")
     queue = queue_at(server)
     queue.pause_tube("a", pause_s)
     server.advance(passed_s)
     assert queue.stats_tube("a").pause_time_left == left
-    assert moved_all(make(MemoryLine(server)), "ready") == [1, 2, 3]
+    assert moved_all(one_by_one(MemoryLine(server)), "ready") == [1, 2, 3]
     assert {tube for tube, _, _ in jobs_of(server)} == {"b"}
 
 
-@PUTTING
-def test_it_ends_however_quickly_others_put(make: MakeMover) -> None:
+def test_it_ends_however_quickly_others_put() -> None:
     server = filled("ready")
     other = others_in_a(server)
-    mover = make(MemoryLine(server), batch_jobs=1)
+    mover = one_by_one(MemoryLine(server))
     for moved in moving(mover, b"a", "ready"):
         assert moved.old <= 3
         other.put(b"late", priority=99, delay=0, ttr=100)
     assert len(jobs_of(server)) == 6
-    if isinstance(mover, Mover):
-        assert mover.later is None
+    assert mover.later is None
 
 
-@pytest.mark.parametrize("make", [batch_mover, direct_mover])
-def test_a_job_that_a_worker_takes_is_left(make: MakeMover) -> None:
+def test_a_job_that_a_worker_takes_is_left() -> None:
     server = filled("ready")
     worker = queue_at(server)
-    assert moved_all(make(Raced(server, worker)), "ready") == [1, 3]
-    if make is direct_mover:
-        with pytest.raises(errors.NotFound, match=r"move-job \(job 2\): NOT_FOUND"):
-            direct_mover(MemoryLine(server)).move_job(2)
+    assert moved_all(direct_mover(Raced(server, worker)), "ready") == [1, 3]
+    with pytest.raises(errors.NotFound, match=r"move-job \(job 2\): NOT_FOUND"):
+        direct_mover(MemoryLine(server)).move_job(2)
     worker.delete(2)
     assert [tube for tube, _, _ in jobs_of(server)] == ["b", "b"]
 
@@ -162,10 +142,9 @@ def test_a_reserved_job_is_left_to_its_worker() -> None:
     worker.delete(job.id)
 
 
-@PUTTING
-def test_an_empty_tube_is_looked_at_and_nothing_more(make: MakeMover) -> None:
+def test_an_empty_tube_is_looked_at_and_nothing_more() -> None:
     line = MemoryLine(filled("ready"))
-    assert moved_all(make(line), "buried") == []
+    assert moved_all(one_by_one(line), "buried") == []
     assert line.requests == [b"stats-tube a\r\n"]
 
 
@@ -173,9 +152,9 @@ def test_an_empty_tube_is_looked_at_and_nothing_more(make: MakeMover) -> None:
 @pytest.mark.parametrize("is_heard", [False, True])
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize(
-    ("make", "batch_jobs", "twice"), [(one_by_one, 1, 1), (batch_mover, 2, 2), (direct_mover, 2, 0)]
+    ("make", "batch_jobs", "twice"), [(one_by_one, 1, 1), (direct_mover, 2, 0)]
 )
-def test_wherever_it_breaks_off_each_job_is_there_and_at_most_a_batch_twice(
+def test_wherever_it_breaks_off_each_job_is_there_and_at_most_one_twice(
     make: MakeMover, batch_jobs: int, twice: int, state: str, is_heard: bool
 ) -> None:
     def move(line: MemoryLine) -> None:
@@ -192,13 +171,12 @@ def test_wherever_it_breaks_off_each_job_is_there_and_at_most_a_batch_twice(
             assert [job[1:] for job in jobs] == [(state, b"%d" % number) for number in range(3)]
 
 
-@PUTTING
 @pytest.mark.parametrize("state", STATES)
-def test_jobs_that_the_server_will_not_take_stay_as_they_were(make: MakeMover, state: str) -> None:
+def test_jobs_that_the_server_will_not_take_stay_as_they_were(state: str) -> None:
     server = filled(state)
     server.service.drain()
     with pytest.raises(errors.Draining):
-        moved_all(make(MemoryLine(server)), state)
+        moved_all(one_by_one(MemoryLine(server)), state)
     assert jobs_of(server) == [("a", state, b"%d" % number) for number in range(3)]
     for number in range(3):
         stats = queue_at(server).stats_job(number + 1)
@@ -246,100 +224,27 @@ def test_what_is_put_before_it_counts_is_left_even_when_it_is_counted() -> None:
     assert mover.later == 5
 
 
-def test_a_batch_is_deleted_when_it_was_put_and_not_before() -> None:
-    line = MemoryLine(filled("ready"))
-    moved_all(batch_mover(line, batch_jobs=2), "ready")
-    asked = [request.split()[0] for request in line.requests[-8:]]
-    assert asked == [b"list-jobs", b"reserve-job", b"put-batch", b"delete-batch"] * 2
-
-
-@pytest.mark.parametrize("state", ["ready", "delayed"])
-def test_jobs_that_were_put_since_are_passed_over(state: str) -> None:
-    server = filled(state)
-    other = others_in_a(server)
-    going = moving(batch_mover(MemoryLine(server), batch_jobs=1), b"a", state)
-    assert next(going).old == 1
-    late = other.put(b"late", priority=0, delay=1 if state == "delayed" else 0, ttr=100)
-    assert [each.old for each in going] == [2, 3]
-    assert ("a", state, b"late") in jobs_of(server)
-    stats = other.stats_job(late)
-    assert (stats.reserves, stats.releases) == (0, 0)
-
-
 class NoRoomForTwo(MemoryLine):
-    """A server that puts the body `1` neither in a batch nor alone, and does not move job 2."""
+    """A server that does not move job 2."""
 
     def send(self, request: bytes) -> None:
-        is_put = request.startswith((b"put-batch", b"put ")) and b"\r\n1\r\n" in request
-        is_put = is_put and not request.startswith(b"put 4294967295")
-        if request.startswith(b"move-job") and request.count(b"\r\n") > 1:
-            for line in request.splitlines(keepends=True):
-                self.send(line)
-            return
-        if is_put or request.startswith(b"move-job 2 "):
-            self.requests.append(request)
-            self._replies += b"OUT_OF_MEMORY\r\n"
-            return
-        super().send(request)
+        for line in request.splitlines(keepends=True):
+            if line.startswith(b"move-job 2 "):
+                self._replies += b"OUT_OF_MEMORY\r\n"
+            else:
+                super().send(line)
 
 
-@pytest.mark.parametrize("state", STATES)
-def test_of_a_batch_that_is_refused_the_jobs_before_the_reason_are_moved(state: str) -> None:
-    server = filled(state)
-    going = batch_mover(NoRoomForTwo(server)).move_all(b"a", state, None)
-    assert [each.old for each in next(going)] == [1]
-    with pytest.raises(errors.OutOfMemory):
-        next(going)
-    assert jobs_of(server) == [("b", state, b"0"), ("a", state, b"1"), ("a", state, b"2")]
-
-
-@pytest.mark.parametrize("make", [batch_mover, direct_mover])
 @pytest.mark.parametrize("ends_early", [False, True])
-def test_a_server_without_room_is_told_at_the_end(
-    make: Callable[[MemoryLine], BatchMover | DirectMover], ends_early: bool
-) -> None:
-    going = make(NoRoomForTwo(filled("ready"))).move_all(b"a", "ready", None)
-    assert [each.old for each in next(going)] == ([1, 3] if make is direct_mover else [1])
+def test_a_server_without_room_is_told_at_the_end(ends_early: bool) -> None:
+    going = direct_mover(NoRoomForTwo(filled("ready"))).move_all(b"a", "ready", None)
+    assert [each.old for each in next(going)] == [1, 3]
     with pytest.raises(errors.OutOfMemory):
         going.close() if ends_early else next(going)
 
 
-def test_a_job_whose_ttr_ends_meanwhile_and_that_another_reserves_is_told() -> None:
-    server = filled("ready")
-    worker = queue_at(server)
-
-    class Slow(MemoryLine):
-        def send(self, request: bytes) -> None:
-            if request.startswith(b"delete-batch"):
-                server.advance(101)
-                worker.reserve_job(2)
-            super().send(request)
-
-    going = batch_mover(Slow(server)).move_all(b"a", "ready", None)
-    assert [each.old for each in next(going)] == [1, 3]
-    with pytest.raises(Broken, match="job 2 is job 6 of b now, but may still be there too"):
-        next(going)
-    assert len(jobs_of(server)) == 4
-
-
-def test_bodies_that_are_large_together_go_in_several_batches() -> None:
-    size = MAX_BATCH_BYTES // 3 + 1
-    server = MemoryServer(max_job_bytes=3 * size)
-    queue = others_in_a(server)
-    bodies = [b"1" * size, b"2" * size, b"3" * size, b"4" * (3 * size), b"5"]
-    for body in bodies:
-        queue.put(body, priority=0, delay=0, ttr=100)
-    line = MemoryLine(server)
-    assert len(moved_all(batch_mover(line), "ready")) == 5
-    batches = [r.split()[1] for r in line.requests if r.startswith(b"put-batch")]
-    assert batches == [b"2", b"1", b"1", b"1"]
-    assert [body for _, _, body in jobs_of(server)] == bodies
-
-
 def test_what_is_needed_is_announced() -> None:
     ours, stock = (queue_of(kind(MemoryServer())) for kind in (MemoryLine, StockLine))
-    assert can_batch(ours, b"a") and not can_batch(ours, b"a" * 200)
-    assert not can_batch(stock, b"a")
     assert ours.announces("move-job") and not stock.announces("move-job")
 
 

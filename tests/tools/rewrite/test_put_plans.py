@@ -8,11 +8,10 @@ import pytest
 
 from beanstalk_twisted.binlog.records.jobs import NEVER_NS, WITHHELD_NS, Reason, State
 from beanstalk_twisted.binlog.tags import Tags
-from beanstalk_twisted.wire.tags import PutTags
 from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.quantities import Numbers, Span
 from binlog_tools.logs.stored import Selection, StoredJob, StoredKey, StoredPolicy
-from binlog_tools.rewrite.put_plans import Plan, plan
+from binlog_tools.rewrite.put_plans import Plan, announced, delay_left_s, plan
 from tests.binlog.scribe import NS, T0, files_of
 from tests.tools.folders import written
 from tests.tools.logs.test_new_log import job, made
@@ -58,7 +57,7 @@ def test_what_is_to_be_a_dead_letter_is_buried(tmp_path: Path) -> None:
     withheld = job(1, state=State.DELAYED, deadline_ns=WITHHELD_NS + Reason.TTR)
     wanted = planned(tmp_path, withheld, job(2))
     assert order(wanted) == [(2, False), (1, True)]
-    assert [wanted.delay_s(each, T0) for each in wanted.jobs] == [0, 0]
+    assert [delay_left_s(wanted.job(each), T0) for each in wanted.jobs] == [0, 0]
 
 
 def test_groups_that_wait_for_each_other_are_buried_where_it_must_be(tmp_path: Path) -> None:
@@ -90,8 +89,8 @@ def test_without_groups_who_waits_is_buried(lacking: str, tmp_path: Path) -> Non
 
 def test_a_delay_goes_on_behind_the_group(tmp_path: Path) -> None:
     wanted = planned(tmp_path, waits(1, b"a", delay_s=90, created_ns=T0 - 30 * NS))
-    assert wanted.delay_s(wanted.jobs[0], T0) == 60
-    assert wanted.delay_s(wanted.jobs[0], T0 + 100 * NS) == 0
+    assert delay_left_s(wanted.job(wanted.jobs[0]), T0) == 60
+    assert delay_left_s(wanted.job(wanted.jobs[0]), T0 + 100 * NS) == 0
 
 
 def test_what_no_put_can_say_is_told(tmp_path: Path) -> None:
@@ -101,7 +100,9 @@ def test_what_no_put_can_say_is_told(tmp_path: Path) -> None:
         tmp_path, job(1, tags=dead, state=State.BURIED, deadline_ns=T0), job(2, tags=kicked),
     )  # fmt: skip
     assert wanted.left_out == {"dead letter": 1, "origin": 1}
-    assert [wanted.tags(each) for each in wanted.jobs] == [PutTags(), PutTags()]
+    for tags in (dead, kicked):
+        own = announced(tags, TAGS, waits=False)
+        assert not (own.unique_key or own.after)
 
 
 def test_a_key_that_no_client_may_name_is_never_sent(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from binlog_tools.cli.replay import (
     PolicySetter,
 )
 from binlog_tools.logs.stored import StoredKey, StoredPolicy
-from binlog_tools.rewrite.putting import WINDOW_JOBS, Stopped
+from binlog_tools.rewrite.journals import Stopped
+from binlog_tools.rewrite.putting import WINDOW_JOBS
 from tests.binlog.scribe import NS, T0
 from tests.tools.queue.lines import MemoryLine, jobs_of, queue_at, queue_of
 

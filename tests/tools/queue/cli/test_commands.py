@@ -612,7 +612,8 @@ def test_an_empty_input_puts_nothing_unless_that_is_meant(server: Server) -> Non
     for words in ("--empty",), ("",):
         job = server.run("put", "-t", "void", *words, typed=b"").strip()
         assert server.documents("peek", job)[0]["body"] == ""
-    assert server.run("put", "-t", "void", "--lines", typed=b"") == ""
+    server.run("put", "-t", "void", "--lines", typed=b"", code=1)
+    assert server.run("put", "-t", "void", "--lines", "--empty", typed=b"") == ""
 
 
 def test_stats_are_those_of_the_server(server: Server) -> None:
@@ -880,7 +881,8 @@ def test_a_closed_input_puts_nothing(server: Server) -> None:
 )
 def test_a_server_that_talks_nonsense_is_told(words: str, data: bytes) -> None:
     said = {b"put": b"INSERTED 1\r\n", b"use": b"USING x\r\n", b"delete": b"DELETED\r\n"}
-    said[b"capabilities"] = b"OK 51\r\n---\n- list-jobs\n- list-connections\n- put-batch\n\r\n"
+    known = b"---\n- list-jobs\n- list-connections\n"
+    said[b"capabilities"] = b"OK %d\r\n%b\r\n" % (len(known), known)
     document = b"OK %d\r\n%b\r\n" % (len(data), data)
     with Listener(answer(lambda words: said.get(words[0], document))) as listener:
         result = CliRunner().invoke(cli, [*words.split(), "-s", listener.address])

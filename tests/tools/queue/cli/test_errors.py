@@ -38,6 +38,9 @@ REFUSED = [
     ("reserve -t empty --timeout 0 --delete", 1, "NOTHING", "no job came in time"),
     ("delete -t mail --all --state ready", 2, "USAGE", "1 ready job of mail would be deleted"),
     ("put -t mail", 1, "NOTHING", "the input is empty, nothing was put"),
+    ("put -t mail --lines", 1, "NOTHING", "the input is empty, nothing was put"),
+    pytest.param(f"put {'x' * 70_000}", 4, "REFUSED", "0 jobs put, 1 not", id="put too big"),
+    ("move attic --from mail --state buried", 1, "NOTHING", "0 jobs moved into attic"),
 ]
 
 
@@ -104,8 +107,7 @@ def test_a_server_that_is_not_there_is_an_object_that_names_it() -> None:
     error = told(run("stats --json", f"127.0.0.1:{port}"))
     assert error == {
         "v": 1, "level": "error", "code": "NO_SERVER", "exit": 4,
-        "what": f"127.0.0.1:{port}: Connection refused", "where": f"127.0.0.1:{port}",
-        "hint": None,
+        "what": "Connection refused", "where": f"127.0.0.1:{port}", "hint": None,
     }  # fmt: skip
 
 

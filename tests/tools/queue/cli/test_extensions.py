@@ -435,9 +435,10 @@ def test_a_batch_that_is_refused_is_told_with_its_lines(tmp_path: Path) -> None:
         server.run("drain")
         result = server.result("put", "-l", "--json", typed=b"a\nb\nc\n")
         assert (result.exit_code, result.stdout) == (4, "")
-        error = json.loads(result.stderr)
-        assert (error["code"], error["exit"]) == ("DRAINING", 4)
-        assert error["what"] == "lines 1 to 3 of the input were not put: the server says DRAINING"
+        first, last = map(json.loads, result.stderr.splitlines())
+        assert (first["code"], first["exit"]) == ("DRAINING", 4)
+        assert first["what"] == "lines 1 to 3 of the input were not put: the server says DRAINING"
+        assert (last["code"], last["what"]) == ("REFUSED", "0 jobs put, 3 not")
 
 
 @pytest.mark.parametrize("state", ["ready", "delayed", "buried"])
@@ -625,7 +626,7 @@ def test_without_a_limit_in_a_policy_all_that_may_be_full_is_named(tmp_path: Pat
         server = Server(running)
         server.run("put", "--unique", "a", "x")
         result = server.result("put", "--unique", "b", "x")
-        assert result.exit_code == 4 and result.stderr.endswith(f"beanstalk: {NO_ROOM}\n")
+        assert result.exit_code == 4 and result.stderr.endswith(f"0 jobs put, 1 not; {NO_ROOM}\n")
 
 
 def dead_of(server: Server, tube: str, count: int) -> list[int]:

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from binlog_tools.queue.cli.commands import cli
-from binlog_tools.queue.importing import BATCH
+from binlog_tools.rewrite.putting import BATCH_JOBS
 from tests.end_to_end.test_client import ours
 from tests.server_process import LIMIT_S, ServerProcess, theirs
 
@@ -124,10 +124,10 @@ def test_a_run_that_is_killed_goes_on_and_each_job_is_there_once(
     moment: int, server: ServerProcess, tmp_path: Path
 ) -> None:
     path, journal = tmp_path / "jobs", tmp_path / "journal"
-    count = 8 * BATCH
+    count = 8 * BATCH_JOBS
     with path.open("w") as file:
         for number in range(count):
-            tags = {"tags": {"unique_key": f"k{number}"}} if number % (2 * BATCH) < 100 else {}
+            tags = {"tags": {"unique_key": f"k{number}"}} if number % (2 * BATCH_JOBS) < 100 else {}
             state = {"state": "buried"} if number % 97 == 0 else {}
             line = {"tube": "killed", "body": str(number), **tags, **state}
             file.write(json.dumps(line) + "\n")
@@ -176,16 +176,16 @@ def test_a_wrong_line_of_a_file_is_named_and_nothing_is_put(
 def test_of_a_pipe_it_is_said_what_was_put_before_the_wrong_line(
     server: ServerProcess, tmp_path: Path
 ) -> None:
-    content = b'{"body": "x", "tube": "piped"}\n' * (BATCH + 1) + b"nonsense\n"
+    content = b'{"body": "x", "tube": "piped"}\n' * (BATCH_JOBS + 1) + b"nonsense\n"
     call = [sys.executable, "-c", MAIN, "-s", f"127.0.0.1:{server.port()}", "import", "-"]
     journal = ["--journal", str(tmp_path / "journal")]
     refused = subprocess.run([*call, *journal], input=content, stderr=subprocess.PIPE)
     assert refused.returncode == 2 and b"needs a file that can be read again" in refused.stderr
     done = subprocess.run(call, input=content, capture_output=True, timeout=LIMIT_S)
     assert (done.returncode, done.stdout) == (2, b"")
-    said = f"beanstalk: <stdin>: line {BATCH + 2}: this is not JSON; {BATCH} jobs put\n"
+    said = f"beanstalk: <stdin>: line {BATCH_JOBS + 2}: this is not JSON; {BATCH_JOBS} jobs put\n"
     assert done.stderr.decode() == said
-    assert len(exported(server, "piped", tmp_path / "piped")) == BATCH
+    assert len(exported(server, "piped", tmp_path / "piped")) == BATCH_JOBS
 
 
 def test_a_journal_is_of_one_file_and_one_place(server: ServerProcess, tmp_path: Path) -> None:
@@ -210,8 +210,8 @@ def test_a_unique_key_that_is_taken_and_a_body_that_is_too_big_are_named(
     result = run(server, "import", tmp_path / "jobs")
     assert (result.exit_code, result.stdout) == (4, "2 jobs put\n")
     first, second = result.stderr.splitlines()
-    assert first == "beanstalk: line 1 was not put: job 1 of the server has its unique key"
-    assert second.startswith("beanstalk: line 3 was not put: put: JOB_TOO_BIG")
+    assert first == "beanstalk: line 1 was not put: job 1 of the server has its unique key (ready)"
+    assert second == "beanstalk: line 3 was not put: JOB_TOO_BIG"
 
 
 def test_a_job_that_waits_for_a_group_that_is_not_there_is_buried(
