@@ -140,8 +140,7 @@ class BinlogReader(DataSourceReader):
             bounds(wanted, "logged_ns").meets(since_ns, until_ns)
         ):
             place = Place(gap.after.path, after, self._asked.server_of(after))
-            seq = gap.before.header.seq + 1
-            yield self._tolerated(Trouble(place, gap.what, gap.before.next_lsn, None, seq))
+            yield self._tolerated(Trouble(place, gap.what, gap.before.next_lsn, None))
 
     def _tolerated(self, trouble: Trouble) -> Trouble:
         if self._asked.damage == "fail":

@@ -246,7 +246,6 @@ def _measure_growing(each: Candidate, durable: Durables) -> Segment:
 
 
 NOTHING: Final = Span(1 << 63, -1)
-"""No value at all."""
 
 TASK_BYTES: Final = 64 << 20
 """What a task reads: a segment of the usual size, 0.2 s of work."""
@@ -277,7 +276,6 @@ class Trouble(NamedTuple):
     """Something missing that is known before anything is read: a row of damage.
 
     :ivar place: of the segment after a gap; None: no segment is known.
-    :ivar first_seq: of a gap, the first segment that is missing.
     :ivar path: of a file whose header cannot be used.
     """
 
@@ -285,7 +283,6 @@ class Trouble(NamedTuple):
     problem: str
     lsn: int | None
     size: int | None
-    first_seq: int | None = None
     path: str = ""
 
 
@@ -332,11 +329,11 @@ def _cut(segment: Segment, task_bytes: int, lsns: Span, logged_ns: Span) -> Iter
 
 def tasks_of(items: Iterable[Share | Trouble], task_bytes: int = TASK_BYTES) -> list[Task]:
     """Pack neighbours together, up to a size."""
-    return packed(
-        items,
-        lambda item: item.stretch.end - item.stretch.start if isinstance(item, Share) else 0,
-        task_bytes,
-    )
+    return packed(items, _size_of, task_bytes)
+
+
+def _size_of(item: Share | Trouble) -> int:
+    return item.stretch.end - item.stretch.start if isinstance(item, Share) else 0
 
 
 def may_match(segment: Segment, conditions: Iterable[Condition], records: Records) -> bool:
