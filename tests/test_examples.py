@@ -11,6 +11,7 @@ from pathlib import Path
 import greenstalk
 import pytest
 
+from benchmarks.client import CLIENTS
 from tests.end_to_end.test_client import endpoint_of, server
 from tests.server_process import LIMIT_S, ServerProcess, ours
 
@@ -145,7 +146,7 @@ def test_every_example_is_run_here_or_with_spark() -> None:
 
 
 @pytest.mark.one_in(4)
-@pytest.mark.parametrize("client", ["ours, one by one", "ours, pipelined"])
+@pytest.mark.parametrize("client", CLIENTS)
 def test_the_benchmark_of_the_client_runs(client: str, server: ServerProcess) -> None:
     script = ROOT / "benchmarks" / "client.py"
     said = printed(script, "--one", client, "--port", server.port(), "--jobs", 50)
