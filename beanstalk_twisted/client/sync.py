@@ -109,7 +109,6 @@ class _Link:
         self._socket = connected
         self._timeout_s = timeout_s
         self.unsent: list[bytes] = []
-        self._problem: OSError | None = None
         self._unsent_bytes = 0
         self._again: tuple[type[OSError], ...] = (BlockingIOError, InterruptedError)
         self._is_tls = hasattr(connected, "pending")
@@ -129,13 +128,6 @@ class _Link:
     # What the dialogue calls.
 
     def write(self, data: bytes, is_alone: bool) -> None:
-        if is_alone and not self.unsent:
-            try:
-                if (sent := self._socket.send(data, self._at_once)) == len(data):
-                    return
-                data = data[sent:]
-            except OSError as problem:
-                self._problem = None if isinstance(problem, self._again) else problem
         self.unsent.append(data)
         self._unsent_bytes += len(data)
         self.dialogue.is_full = self._unsent_bytes >= FLUSH_BYTES
@@ -167,21 +159,20 @@ class _Link:
 
     def flush(self, patience_s: float) -> None:
         """Send what is to be sent.  What comes meanwhile is read: the server may wait for that."""
-        if self._problem is not None:
-            raise self._problem
         while self.unsent:
             data = self.unsent[0] if len(self.unsent) == 1 else b"".join(self.unsent)
             self.unsent.clear()
             self._unsent_bytes = 0
             sent = self._send(data)
-            view = memoryview(data)[sent:]
+            view = memoryview(data)[sent:] if sent < len(data) else b""
             while view:
                 ready = self._wait(POLLIN | POLLOUT, patience_s)
                 if ready & ~POLLOUT:
                     self._read()
                 view = view[self._send(view) :]
-            self.dialogue.is_full = False
-            self.dialogue.pump()
+            if self.dialogue.is_full:
+                self.dialogue.is_full = False
+                self.dialogue.pump()
 
     def _send(self, data: bytes | memoryview) -> int:
         try:

@@ -24,13 +24,16 @@ from tests.pages import ROOT, examples_of, see_that_examples_print
 from tests.test_docs import names_in, quoted, section, table, tables
 
 PAGE = ROOT / "docs" / "client.md"
+POOL = ROOT / "docs" / "client-pool.md"
 EXAMPLES = examples_of(PAGE)
+OF_POOL = examples_of(POOL)
 
 
 @pytest.mark.exhaustive
 def test_the_examples_of_the_page_print_what_it_says(tmp_path: Path) -> None:
-    assert len(EXAMPLES) == len(re.findall(r"^```python$", PAGE.read_text(), re.M)) >= 6
+    assert len(EXAMPLES) == len(re.findall(r"^```python$", PAGE.read_text(), re.M)) >= 5
     see_that_examples_print(EXAMPLES, tmp_path)
+    see_that_examples_print(OF_POOL, tmp_path)
 
 
 def written(method: object) -> str:
@@ -111,10 +114,10 @@ def test_what_is_sent_again_is_what_the_code_sends_again() -> None:
 
 
 def test_what_a_pool_does_and_when_is_what_the_page_says() -> None:
-    text = " ".join(section(PAGE, "Several servers").split())
-    for method in re.findall(r"`(\w+)\(", table(PAGE, "Several servers")[0][0]):
+    text = " ".join(POOL.read_text().split())
+    for method in re.findall(r"`(\w+)\(", table(POOL, "Several servers")[0][0]):
         assert list(inspect.signature(getattr(Pool, method)).parameters)[1] == "tube"
-    for row in table(PAGE, "Several servers"):
+    for row in table(POOL, "Several servers"):
         assert all(hasattr(Pool, name) for name in re.findall(r"`(\w+)[(`]", row[0]) if name)
     assert f"for up to {connections.PATIENCE_S:g} seconds (`patience_s`)" in text
     assert f"left alone for {reserving.REST_S:g} second, " in text

@@ -32,7 +32,7 @@ def by_the_page(servers: dict[str, int], tube: str) -> str:
 
 
 def test_the_vectors_of_the_page_come_out() -> None:
-    page = ROOT / "docs" / "client.md"
+    page = ROOT / "docs" / "client-pool.md"
     tubes_of_the_page = ("default", "mail", "t1")
     assert " | ".join(f"`{tube}` is on" for tube in tubes_of_the_page) in page.read_text()
     rows = table(page, "Which server a tube is on")
@@ -47,7 +47,7 @@ def test_the_vectors_of_the_page_come_out() -> None:
 
 
 def test_the_digest_of_the_page_is_that_of_its_text() -> None:
-    page = (ROOT / "docs" / "client.md").read_text()
+    page = (ROOT / "docs" / "client-pool.md").read_text()
     assert "printf 'a\\n1\\nmail' | sha256sum" in page
     assert sha256(b"a\n1\nmail").hexdigest() in page
     assert f"`{SCHEME}`" in page
