@@ -29,7 +29,7 @@ from binlog_tools.logs.quantities import NS
 from binlog_tools.logs.stored import StoredKey, StoredPolicy
 from binlog_tools.rewrite.journals import Journal, Stopped
 from binlog_tools.rewrite.put_plans import Plan, lost_words, plan
-from binlog_tools.rewrite.putting import GUARD_S, WINDOW_JOBS, Putter, planned_jobs
+from binlog_tools.rewrite.putting import NOT_BURIED, WINDOW_JOBS, Putter, planned_jobs
 
 PUT_LIMITS: Final = frozenset({"max-jobs", "max-bytes", "max-job-size"})
 
@@ -318,11 +318,7 @@ def _tell(
     for job_id in wanted.unnamed:
         warn(f"job {job_id} was not put: it has a key or a group that no client may name")
     for job_id in putter.not_buried:
-        warn(
-            f"job {job_id} was put as {journal.done[job_id]}, but not buried: somebody took it, or "
-            "as many jobs with its concurrency key are reserved as may be; if it is there, it is "
-            f"ready in {told(GUARD_S // 3600, 'hour')}"
-        )
+        warn(f"job {job_id} was put as {journal.done[job_id]}, but not buried: {NOT_BURIED}")
     is_lacking = putter.refused or putter.not_buried or policies.refused
     if is_lacking or unusable or wanted.unnamed:
         raise SystemExit(CANNOT_READ)

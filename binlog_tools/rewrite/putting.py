@@ -34,6 +34,12 @@ REMEMBERED_S: Final = 7 * 86_400
 GUARD_S: Final = 86_400
 """The delay under which a buried job waits to be buried: no worker gets it if we end before."""
 
+NOT_BURIED: Final = (
+    "it was taken, or as many jobs with its concurrency key are reserved as may be; if it is "
+    f"there, it is ready in {GUARD_S // 3600} hours"
+)
+"""Why a job is not buried, and what becomes of it."""
+
 KEYED: Final = "put-batch idp:"
 """What a server announces that puts a batch with a key once, however often it is sent."""
 
@@ -106,18 +112,25 @@ class Putter:
         try:
             for window in self._windows(self._left(jobs)):
                 if should_stop():
+                    self._end()
                     raise Stopped("it was interrupted")
                 self._put_window(window)
                 done += len(window)
                 report(done)
                 if self._rate is not None:
                     self._sleep(max(0.0, done / self._rate - (self._now_ns() - started_ns) / NS))
+            self._end()
         finally:
             if self._journal is not None:
                 self._journal.sync()
+
+    def _end(self) -> None:
+        """Let the server forget the last keys too."""
+        if self._journal is not None:
+            self._journal.sync()
         pipe = Pipeline(self._client)
         self._forget(pipe)
-        with suppress(errors.ErrorReply):
+        with suppress(errors.ClientError):
             pipe.wait()
 
     def _left(self, jobs: Iterable[Numbered]) -> Iterator[Numbered]:
@@ -304,7 +317,7 @@ class Putter:
 
     def _forget(self, pipe: Pipeline) -> None:
         """Let the server forget keys, now that the journal knows that their batches were put."""
-        for tube, key in self._answered:
+        for tube, key in self._answered if "forget-key" in self._words else ():
             pipe.forget_key(tube, key)
         self._answered.clear()
 

@@ -40,7 +40,7 @@ from binlog_tools.queue.exporting import (
 from binlog_tools.rewrite.exporting import WrongLine, bounded_lines
 from binlog_tools.rewrite.journals import Journal, Stopped
 from binlog_tools.rewrite.put_plans import lost_words
-from binlog_tools.rewrite.putting import GUARD_S, Putter
+from binlog_tools.rewrite.putting import NOT_BURIED, Putter
 
 if TYPE_CHECKING:
     from beanstalk_twisted.client.sync import Client
@@ -260,7 +260,4 @@ def _tell_problems(putter: Putter, passed: Counter[str]) -> None:
     if (more := len(putter.refused) - MOST_NAMED) > 0:
         warn(f"{more} more were not put")
     for line in putter.not_buried[:MOST_NAMED]:
-        warn(
-            f"line {line} was put and not buried: it was taken, or as many jobs with its "
-            f"concurrency key are reserved as may be; it is ready in {GUARD_S // 3600} hours"
-        )
+        warn(f"line {line} was put, but not buried: {NOT_BURIED}")
