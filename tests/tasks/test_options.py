@@ -12,6 +12,7 @@ from beanstalk_twisted.client.commands.tags import Tags
 from beanstalk_twisted.tasks import App, Cron
 from beanstalk_twisted.tasks.options import CallOptions, Options, TaskOptions
 from beanstalk_twisted.worker.policy import Retry
+from tests.tasks.world import NESTED
 
 
 def send(to: str, n: int = 1) -> None:
@@ -132,7 +133,9 @@ def test_arguments_go_through_json_and_come_back_as_they_are_annotated() -> None
         ((7,), "send: to is int, not str"),
         (({1},), "set cannot be written"),
         ((float("nan"),), "JSON"),
+        ((NESTED,), "nested too deeply"),
     ],
+    ids=["none", "wrong", "set", "nan", "nested"],
 )
 def test_a_call_that_cannot_be_is_refused_where_it_is_made(args: Any, why: str) -> None:
     task = App().task()(send)

@@ -20,7 +20,7 @@ from beanstalk_twisted.tasks import (
 from beanstalk_twisted.tasks.results import MAX_ERROR, REPLIES
 from beanstalk_twisted.testing import Beanstalk
 from beanstalk_twisted.worker import Decided, Release, Unreadable
-from tests.tasks.world import Office
+from tests.tasks.world import NESTED, Office
 
 
 def test_a_task_is_called_with_its_arguments_and_knows_its_attempt(beanstalk: Beanstalk) -> None:
@@ -200,8 +200,9 @@ def test_a_result_is_waited_for_once_and_its_reply_is_gone(beanstalk: Beanstalk)
         ({1}, "TypeError: the result cannot be written: set"),
         ("x" * 70_000, "ValueError: the result has 70013 bytes, too many for a job"),
         (ValueError("\ud800"), "ValueError: ?"),
+        (NESTED, "TypeError: the result cannot be written: it is nested too deeply"),
     ],
-    ids=["text", "long text", "no JSON", "too big", "no Unicode"],
+    ids=["text", "long text", "no JSON", "too big", "no Unicode", "nested"],
 )  # fmt: skip
 def test_a_failure_comes_with_its_text_when_there_are_no_more_attempts(
     beanstalk: Beanstalk, outcome: Any, said: str
