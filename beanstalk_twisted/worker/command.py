@@ -28,7 +28,7 @@ from beanstalk_twisted.client.endpoints import SERVER_LOG
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.printable import escape, shorten
 from beanstalk_twisted.programs import outlive_readers
-from beanstalk_twisted.tasks.app import DEFAULT_SERVER, SERVER, App
+from beanstalk_twisted.tasks.app import DEFAULT_SERVER, SERVER, App, Task
 from beanstalk_twisted.tasks.running import AppWorker, schedules_of
 from beanstalk_twisted.version import VERSION
 from beanstalk_twisted.worker import policy, service, settings
@@ -281,6 +281,9 @@ def cli(
             )  # fmt: skip
         elif found is not None or command is not None:
             handler = found if command is None else Shell(command)
+            if isinstance(handler, Task):
+                # It would be called with any job of the tube.
+                raise ValueError(f"{function} is a task: run its app, MODULE:APP")
             if not callable(handler):
                 raise ValueError(f"{handler!r} cannot be called, and is no App")
             if reactor_name == "auto":
