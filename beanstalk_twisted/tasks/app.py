@@ -220,7 +220,17 @@ class App(Generic[D_co]):
         self.connect(*servers, **options)
 
     def connect(self, *servers: Any, **options: Any) -> None:
-        """Have all further jobs put into these servers, as in a test."""
+        """Have all further jobs put into these servers, as in a test.
+
+        :raise ValueError: two of them are the same, or only Twisted's client can use them.
+        """
+        if self._kind != "twisted" and (
+            "reactor" in options or not all(isinstance(each, str | Address) for each in servers)
+        ):
+            raise ValueError(
+                f'an endpoint or a reactor of Twisted is for App(client="twisted"); this app has '
+                f"client={self._kind!r}, which takes addresses such as {DEFAULT_SERVER}"
+            )
         chosen = servers or (os.environ.get(SERVER) or DEFAULT_SERVER,)
         self.servers = list(dict.fromkeys(chosen))
         self._by_name = {_name(each): each for each in self.servers}

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
+from typing import Any
 
 import pytest
 
 from beanstalk_twisted.client.errors import ClientError
 from beanstalk_twisted.tasks import App
-from beanstalk_twisted.testing import BeanstalkServer
+from beanstalk_twisted.testing import Beanstalk, BeanstalkServer
 
 
 def test_each_thread_and_each_child_of_a_fork_has_a_connection_of_its_own(
@@ -37,6 +38,17 @@ def test_each_thread_and_each_child_of_a_fork_has_a_connection_of_its_own(
     puts = {each.connection for each in beanstalk_server.commands if each.name == "put"}
     assert len(puts) == 4
     app.close()
+
+
+@pytest.mark.parametrize("client", ["sync", "aio"])
+def test_what_twisted_alone_can_use_is_refused_at_once(beanstalk: Beanstalk, client: Any) -> None:
+    app: Any = App(client=client)
+    for servers, options in (
+        ((beanstalk.endpoint,), {}), ((), {"reactor": beanstalk.clock}),
+        ((beanstalk.endpoint,), {"reactor": beanstalk.clock}),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=f'for App.client="twisted".; this app has .*{client}'):
+            app.connect(*servers, **options)
 
 
 def test_a_server_that_comes_back_is_found_again(beanstalk_server: BeanstalkServer) -> None:
