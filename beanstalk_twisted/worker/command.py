@@ -273,6 +273,10 @@ def cli(
                 choose_reactor(reactor_name, bool(coroutines))
             process.watchdog.most_s = watched_s(found)
             names, weights = weighed(tubes)
+            for tube in sorted(set(names) - set(found.tubes)):
+                # No error: a call may be put there, by `using(tube=…)`.
+                _log.warn("no task of {app} has the tube {tube}; they have {tubes}", app=function,
+                          tube=tube, tubes=", ".join(found.tubes))  # fmt: skip
             worker = AppWorker(
                 found, tubes=names, weights=weights, mode=mode, concurrency=concurrency,
                 servers=[server] if is_given("server") else [], processes=function,

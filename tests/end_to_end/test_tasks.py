@@ -256,6 +256,12 @@ def test_a_task_without_its_app_is_no_handler_of_a_tube(
         assert worker.process.wait(LIMIT_S) == 2
 
 
+def test_a_tube_that_no_task_has_is_told(server: ServerProcess, tmp_path: Path) -> None:
+    application(server, tmp_path)
+    with work(server, "application:app", tmp_path, "--tube", "nope", "--tube", "math") as worker:
+        worker.wait_for("no task of application:app has the tube nope; they have hang, math")
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
