@@ -84,10 +84,10 @@ class Task(Generic[P, R, D]):
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
 
-    def delay(self, *args: P.args, **kwargs: P.kwargs) -> D:
+    def delay(self, /, *args: P.args, **kwargs: P.kwargs) -> D:
         """Put a job that calls the task with these arguments; gives a `Result`.
 
         :raise TypeError: the task cannot be called so, or an argument is not JSON.
@@ -220,7 +220,17 @@ class App(Generic[D_co]):
         self.connect(*servers, **options)
 
     def connect(self, *servers: Any, **options: Any) -> None:
-        """Have all further jobs put into these servers, as in a test."""
+        """Have all further jobs put into these servers, as in a test.
+
+        :raise ValueError: two of them are the same, or only Twisted's client can use them.
+        """
+        if self._kind != "twisted" and (
+            "reactor" in options or not all(isinstance(each, str | Address) for each in servers)
+        ):
+            raise ValueError(
+                f'an endpoint or a reactor of Twisted is for App(client="twisted"); this app has '
+                f"client={self._kind!r}, which takes addresses such as {DEFAULT_SERVER}"
+            )
         chosen = servers or (os.environ.get(SERVER) or DEFAULT_SERVER,)
         self.servers = list(dict.fromkeys(chosen))
         self._by_name = {_name(each): each for each in self.servers}
@@ -262,6 +272,7 @@ class App(Generic[D_co]):
             raise ValueError(f"there are two tasks {task.name!r}; give one another name=")
         if task.options.process and task.is_coroutine:
             raise ValueError(f"{task.name}: a coroutine cannot run in a process of its own")
+        task.options.check_keys(task.arguments.names)
         for cron in task.options.crons():
             task.arguments.write(cron.args, cron.kwargs, result=False)
         tube, rate = task.options.tube, task.options.rate

@@ -3,8 +3,10 @@
 import json
 import os
 import pickle
+import reprlib
 import sys
 import threading
+from functools import partial
 from tempfile import TemporaryFile
 from typing import Any, Final
 from urllib.parse import unquote
@@ -14,7 +16,8 @@ from beanstalk_twisted.worker.attempt import Attempt
 from beanstalk_twisted.worker.hooks import frames_of
 from beanstalk_twisted.worker.loading import load
 from beanstalk_twisted.worker.policy import Decided
-from beanstalk_twisted.worker.shell import REAP_S, check_code, run_for
+from beanstalk_twisted.worker.process import in_this_process
+from beanstalk_twisted.worker.shell import REAP_S, CommandFailed, check_code, run_for
 
 KILL_S: Final = 1.0
 """From SIGTERM to SIGKILL at the limit, seconds: what a task may take to clean up."""
@@ -54,7 +57,8 @@ class InProcess:
             os.close(alive)
             os.close(ours)
         if not written:
-            check_code(code or 1)
+            check_code(code)
+            raise CommandFailed("ended with exit code 0 before the task was done")
         is_error, value = pickle.loads(written)  # noqa: S301 - our own child has written it.
         if is_error:
             raise value
@@ -69,7 +73,7 @@ def outcome_of(name: str, task_name: str, given: bytes) -> tuple[bool, Any]:
         app = load(name)
         task = app.tasks[task_name]
         attempt.read(task.arguments.load)
-        return False, task.run(attempt)
+        return False, in_this_process(partial(task.run, attempt))
     except Decided as decided:
         return False, decided.verdict
     except BaseException as error:
@@ -84,7 +88,7 @@ def _pickled(outcome: tuple[bool, Any]) -> bytes:
         return written
     except Exception:
         is_error, value = outcome
-        said = f"{type(value).__name__}: {value}" if is_error else f"returned {value!r}"
+        said = f"{type(value).__name__}: {value}" if is_error else f"returned {reprlib.repr(value)}"
         return pickle.dumps((True, ProcessFailed(said)))
 
 

@@ -51,6 +51,7 @@ class Arguments(Serialiser[inspect.BoundArguments]):
         self._function = function
         self._signature = inspect.signature(function)
         self._readers: dict[str, Read] | None = None
+        self.names = frozenset(self._signature.parameters)
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> inspect.BoundArguments:
         """:raise TypeError: the task cannot be called so."""

@@ -1,8 +1,10 @@
 """Options of a task, and of one call of it."""
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from inspect import BoundArguments
+from string import Formatter
 from typing import Any, Final, TypedDict
 
 from beanstalk_twisted.client.commands import specs
@@ -153,6 +155,16 @@ class Options:
         if isinstance(self.schedule, str):
             return (Cron(cron=self.schedule),)
         return (self.schedule,) if isinstance(self.schedule, Cron) else self.schedule
+
+    def check_keys(self, arguments: Collection[str]) -> None:
+        """:raise ValueError: a key has in it what is no argument of the task."""
+        for place, key in self._keys().items():
+            if isinstance(key, str):
+                for _, wanted, _, _ in Formatter().parse(key):
+                    name = wanted and re.split(r"[.\[]", wanted)[0]
+                    if name is not None and name not in arguments:
+                        has = ", ".join(sorted(arguments)) or "none"
+                        raise ValueError(f"{place}={key!r}: {name!r} is no argument, of {has}")
 
     def for_call(self, changes: CallOptions) -> "Options":
         """:raise TypeError: there is no such option of a call."""

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, Final, Generic, TypeVar
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.commands.tags import Tags
+from beanstalk_twisted.client.commands.tags import Tags, check_seconds
 from beanstalk_twisted.tasks.message import JSON
 from beanstalk_twisted.worker.serialisers import Unreadable
 
@@ -23,6 +23,12 @@ RESULT_TTL_S: Final = 3600
 
 MAX_ERROR: Final = 1_000
 """Characters of an error in a reply."""
+
+PAUSE_S: Final = 0.25
+"""Before another try to reach a server on which a result is waited for, seconds."""
+
+OVER_S: Final = 2.0
+"""Beyond its time, until a wait on a server that is not there or says nothing ends, seconds."""
 
 NEEDED: Final = frozenset({"wait-job", "tube-policy", "put idp:"})
 """What a server has to announce for results."""
@@ -91,6 +97,35 @@ def check_server(client: Any) -> Flow:
         raise errors.NotAnnounced("result", "the server", why, tuple(missing))
 
 
+def not_done(job: int, timeout: float) -> NotDone:
+    return NotDone(f"job {job} has not ended within {timeout:g} s")
+
+
+def collect_over(
+    new: Callable[[], Any], now: Callable[[], float], pause: Callable[[float], Any],
+    tube: str, job: int, timeout: float,
+) -> Flow:  # fmt: skip
+    """Collect a reply over a connection of its own, and over another one when that is lost.
+
+    :raise NotDone: it has not ended in this time, or there was no server.
+    """
+    ends_s = now() + timeout
+    while True:
+        left_s = max(0.0, ends_s - now())
+        client = new()
+        try:
+            yield client.connect()
+            return (yield from collect(client, tube, job, left_s))
+        except NotDone:
+            raise not_done(job, timeout) from None
+        except (errors.NoHost, errors.Unanswered, errors.NotCarriedOut) as why:
+            if not left_s:
+                raise not_done(job, timeout) from why
+        finally:
+            yield client.close()
+        yield pause(min(PAUSE_S, left_s))
+
+
 def collect(client: Any, tube: str, job: int, timeout: float) -> Flow:
     """Wait for the end of a job, and take its reply.
 
@@ -102,7 +137,7 @@ def collect(client: Any, tube: str, job: int, timeout: float) -> Flow:
     try:
         ended = yield client.wait_job(job, math.ceil(timeout))
     except errors.TimedOut:
-        raise NotDone(f"job {job} has not ended within {timeout:g} s") from None
+        raise not_done(job, timeout) from None
     except errors.NotFound:
         pass
     # A put with the key of the reply finds it: there is no other way to ask for a key.
@@ -142,11 +177,13 @@ class Result(Generic[W]):
         """Wait for the result, which is given to one producer once, over a connection of its own.
 
         :param timeout: seconds.
-        :raise NotDone: the job has not ended by then.
+        :raise NotDone: the job has not ended by then, or there was no server to ask.
         :raise TaskFailed: it has failed for the last time.
         :raise ResultLost: the job is gone, and there is no result.
-        :raise TypeError: the task was called without ``result=True``.
+        :raise TypeError: the task was called without ``result=True``, or the time is no number.
+        :raise ValueError: the time is not finite, or negative.
         """
+        check_seconds("timeout", timeout)
         if self._wait is None:
             raise TypeError("there is no result to wait for; call .using(result=True).delay(…)")
         return self._wait(timeout)

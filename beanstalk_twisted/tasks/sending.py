@@ -3,9 +3,19 @@
 import asyncio
 import os
 import threading
+import time
+from functools import partial
 from typing import Any
 
-from beanstalk_twisted.tasks.results import Flow, Result, check_server, collect
+from beanstalk_twisted.tasks.results import (
+    OVER_S,
+    Flow,
+    Result,
+    check_server,
+    collect,
+    collect_over,
+    not_done,
+)
 
 
 def run(flow: Flow) -> Any:
@@ -91,8 +101,9 @@ class SyncSender(Sender):
         return run(self._flow(*job, **options))
 
     def _wait(self, server: Any, *what: Any) -> Any:
-        with self._new(server) as client:
-            return run(collect(client, *what))
+        # One that connects again by itself would wait for all of the time once more.
+        new = partial(self._new, server, reconnects=False)
+        return run(collect_over(new, time.monotonic, time.sleep, *what))
 
     def _clients(self) -> dict[Any, Any]:
         if getattr(self._local, "pid", None) != os.getpid():
@@ -100,10 +111,10 @@ class SyncSender(Sender):
         clients: dict[Any, Any] = self._local.clients
         return clients
 
-    def _new(self, server: Any) -> Any:
+    def _new(self, server: Any, **options: Any) -> Any:
         from beanstalk_twisted.client.sync import Client
 
-        return Client(server, **self._options)
+        return Client(server, **{**self._options, **options})
 
     def close(self) -> None:
         clients = self._clients()
@@ -118,8 +129,13 @@ class AioSender(Sender):
         return await run_async(self._flow(*job, **options))
 
     async def _wait(self, server: Any, *what: Any) -> Any:
-        async with self._new(server) as client:
-            return await run_async(collect(client, *what))
+        _, job, seconds = what
+        new = partial(self._new, server)
+        flow = collect_over(new, time.monotonic, asyncio.sleep, *what)
+        try:
+            return await asyncio.wait_for(run_async(flow), seconds + OVER_S)
+        except TimeoutError:
+            raise not_done(job, seconds) from None
 
     def _clients(self) -> dict[Any, Any]:
         for loop in [each for each in self._kept if each.is_closed()]:
@@ -148,12 +164,20 @@ class TwistedSender(Sender):
     def _wait(self, server: Any, *what: Any) -> Any:
         from twisted.internet.defer import inlineCallbacks
 
+        from beanstalk_twisted.client.endpoints import the_reactor
+
         client = self._new(server)
 
         def close(outcome: Any) -> Any:
             return client.stopService().addCallback(lambda _: outcome)
 
-        return inlineCallbacks(collect)(client, *what).addBoth(close)
+        def over(outcome: Any, _: float) -> Any:
+            raise not_done(job, seconds)
+
+        _, job, seconds = what
+        waiting = inlineCallbacks(collect)(client, *what)
+        clock = self._options.get("reactor") or the_reactor()
+        return waiting.addTimeout(seconds + OVER_S, clock, over).addBoth(close)
 
     def _new(self, server: Any) -> Any:
         from beanstalk_twisted.client.service import Client

@@ -28,7 +28,7 @@ from beanstalk_twisted.client.endpoints import SERVER_LOG
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.printable import escape, shorten
 from beanstalk_twisted.programs import outlive_readers
-from beanstalk_twisted.tasks.app import DEFAULT_SERVER, SERVER, App
+from beanstalk_twisted.tasks.app import DEFAULT_SERVER, SERVER, App, Task
 from beanstalk_twisted.tasks.running import AppWorker, schedules_of
 from beanstalk_twisted.version import VERSION
 from beanstalk_twisted.worker import policy, service, settings
@@ -273,6 +273,10 @@ def cli(
                 choose_reactor(reactor_name, bool(coroutines))
             process.watchdog.most_s = watched_s(found)
             names, weights = weighed(tubes)
+            for tube in sorted(set(names) - set(found.tubes)):
+                # No error: a call may be put there, by `using(tube=…)`.
+                _log.warn("no task of {app} has the tube {tube}; they have {tubes}", app=function,
+                          tube=tube, tubes=", ".join(found.tubes))  # fmt: skip
             worker = AppWorker(
                 found, tubes=names, weights=weights, mode=mode, concurrency=concurrency,
                 servers=[server] if is_given("server") else [], processes=function,
@@ -281,6 +285,9 @@ def cli(
             )  # fmt: skip
         elif found is not None or command is not None:
             handler = found if command is None else Shell(command)
+            if isinstance(handler, Task):
+                # It would be called with any job of the tube.
+                raise ValueError(f"{function} is a task: run its app, MODULE:APP")
             if not callable(handler):
                 raise ValueError(f"{handler!r} cannot be called, and is no App")
             if reactor_name == "auto":

@@ -202,8 +202,12 @@ class JobRun(Reservation, Generic[T]):
         reply = self._work.reply
         if reply is None or not isinstance(verdict, Delete | Bury):
             return
+        error = self._error
+        if error is None and isinstance(verdict, Bury):
+            error = Decided(verdict)  # Whoever waits for a result must not take it for done.
+        result = None if isinstance(self._result, Verdict) else self._result
         try:
-            await reply(attempt, self._result, self._error)
+            await reply(attempt, result, error)
         except Exception:
             self._log.failure("no reply for {job}", job=attempt)
 

@@ -44,7 +44,10 @@ class Json(Serialiser[Any]):
             raise Unreadable(f"not JSON: {problem}") from None
 
     def dump(self, value: Any) -> bytes:
-        return _ENCODER.encode(value).encode()
+        try:
+            return _ENCODER.encode(value).encode()
+        except RecursionError:
+            raise ValueError("it is nested too deeply for JSON") from None
 
 
 class Typed(Serialiser[T]):

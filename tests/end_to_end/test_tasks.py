@@ -18,6 +18,7 @@ from beanstalk_twisted.client.pool.hashing import Split
 from beanstalk_twisted.client.pool.pool import named
 from beanstalk_twisted.client.sync import Client
 from beanstalk_twisted.tasks import ResultLost, TaskFailed
+from beanstalk_twisted.worker.process import FORKED
 from tests.server_process import (
     LIMIT_S,
     ServerProcess,
@@ -50,6 +51,17 @@ def halve(number: int) -> float:
 def apart(what: str) -> int:
     if what == "crash":
         os._exit(7)
+    if what == "exit":
+        os._exit(0)
+    if what == "nested":
+        nested = []
+        for _ in range(10_000):
+            nested = [nested]
+        return nested
+    if what == "fork":
+        if not (child := os.fork()):
+            return "child"
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if what == "raise":
         raise KeyError(what)
     if what == "odd":
@@ -152,6 +164,7 @@ def test_results_of_threads_processes_and_coroutines_come_back(
     module = application(server, tmp_path)
     with work(server, "application:app", tmp_path, "-n", "3"):
         assert module.halve.delay(8).wait(LIMIT_S) == 4.0
+        assert module.apart.delay("fork").wait(LIMIT_S) == FORKED
         result = module.apart.delay("run")
         assert result.wait(LIMIT_S) not in (0, os.getpid())
         with pytest.raises(ResultLost):
@@ -160,6 +173,8 @@ def test_results_of_threads_processes_and_coroutines_come_back(
         for call, said in (
             (module.halve.delay(7), "ValueError: 7 is odd"),
             (module.apart.delay("crash"), "CommandFailed: exit code 7"),
+            (module.apart.delay("exit"), "CommandFailed: ended with exit code 0 before"),
+            (module.apart.delay("nested"), r"ProcessFailed: returned \[\[\["),
             (module.apart.delay("raise"), "KeyError: 'raise'"),
             (module.apart.delay("odd"), "Odd"),
             (module.apart.delay("unpicklable"), "ProcessFailed: returned <function"),
@@ -230,6 +245,21 @@ def test_one_worker_takes_the_jobs_of_several_servers_over_which_tubes_are_split
             for name in module.app.tasks:
                 worker.wait_for(f"said {name}")
     module.app.close()
+
+
+def test_a_task_without_its_app_is_no_handler_of_a_tube(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    application(server, tmp_path)
+    with work(server, "application:halve", tmp_path) as worker:
+        worker.wait_for("application:halve is a task: run its app, MODULE:APP")
+        assert worker.process.wait(LIMIT_S) == 2
+
+
+def test_a_tube_that_no_task_has_is_told(server: ServerProcess, tmp_path: Path) -> None:
+    application(server, tmp_path)
+    with work(server, "application:app", tmp_path, "--tube", "nope", "--tube", "math") as worker:
+        worker.wait_for("no task of application:app has the tube nope; they have hang, math")
 
 
 @pytest.mark.parametrize(

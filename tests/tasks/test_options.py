@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from beanstalk_twisted.client.commands.tags import Tags
+from beanstalk_twisted.client.errors import ClientError
 from beanstalk_twisted.tasks import App, Cron
 from beanstalk_twisted.tasks.options import CallOptions, Options, TaskOptions
 from beanstalk_twisted.worker.policy import Retry
+from tests.tasks.world import NESTED
 
 
 def send(to: str, n: int = 1) -> None:
@@ -29,6 +31,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"unique_seconds": 5}, "needs unique"), ({"concurrency_limit": 2}, "needs concurrency"),
     ({"schedule": Cron(cron="* * * * *")}, "missing a required argument"),
     ({"headers": {"a=b": "c"}}, "name of a header"),
+    ({"unique_by": "{too}"}, "unique_by='{too}': 'too' is no argument, of n, to"),
+    ({"group_by": "{to.x}{n}{too[0]}"}, "'too' is no argument"), ({"after_by": "{}"}, "'' is no"),
+    ({"concurrency_by": "{to"}, "expected '}'"),
 ]  # fmt: skip
 
 
@@ -56,6 +61,17 @@ def test_every_option_of_a_task_and_of_a_call_has_its_default() -> None:
     assert options == {*TaskOptions.__annotations__, *CallOptions.__annotations__}
     with pytest.raises(TypeError, match="a call has no option 'retries'"):
         App().task()(send).using(retries=5)  # type: ignore[call-arg]
+
+
+def test_an_argument_may_be_called_self() -> None:
+    def own(self: str) -> str:
+        return self
+
+    task = App().task(unique_by="{self}")(own)
+    assert task(self="a") == "a"
+    with pytest.raises(ClientError):  # Nobody is there.
+        task._app.connect("127.0.0.1:1")
+        task.delay(self="a")
 
 
 KEYS: list[tuple[Any, str]] = [
@@ -132,7 +148,9 @@ def test_arguments_go_through_json_and_come_back_as_they_are_annotated() -> None
         ((7,), "send: to is int, not str"),
         (({1},), "set cannot be written"),
         ((float("nan"),), "JSON"),
+        ((NESTED,), "nested too deeply"),
     ],
+    ids=["none", "wrong", "set", "nan", "nested"],
 )
 def test_a_call_that_cannot_be_is_refused_where_it_is_made(args: Any, why: str) -> None:
     task = App().task()(send)

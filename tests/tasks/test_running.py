@@ -19,8 +19,8 @@ from beanstalk_twisted.tasks import (
 )
 from beanstalk_twisted.tasks.results import MAX_ERROR, REPLIES
 from beanstalk_twisted.testing import Beanstalk
-from beanstalk_twisted.worker import Decided, Release, Unreadable
-from tests.tasks.world import Office
+from beanstalk_twisted.worker import Bury, Decided, Delete, Release, Unreadable
+from tests.tasks.world import NESTED, Office
 
 
 def test_a_task_is_called_with_its_arguments_and_knows_its_attempt(beanstalk: Beanstalk) -> None:
@@ -200,8 +200,9 @@ def test_a_result_is_waited_for_once_and_its_reply_is_gone(beanstalk: Beanstalk)
         ({1}, "TypeError: the result cannot be written: set"),
         ("x" * 70_000, "ValueError: the result has 70013 bytes, too many for a job"),
         (ValueError("\ud800"), "ValueError: ?"),
+        (NESTED, "TypeError: the result cannot be written: it is nested too deeply"),
     ],
-    ids=["text", "long text", "no JSON", "too big", "no Unicode"],
+    ids=["text", "long text", "no JSON", "too big", "no Unicode", "nested"],
 )  # fmt: skip
 def test_a_failure_comes_with_its_text_when_there_are_no_more_attempts(
     beanstalk: Beanstalk, outcome: Any, said: str
@@ -222,6 +223,28 @@ def test_a_failure_comes_with_its_text_when_there_are_no_more_attempts(
     with pytest.raises(TaskFailed, match=said[:300].replace("?", r"\?")) as failed:
         office.result(waiting)
     assert len(str(failed.value)) <= MAX_ERROR
+
+
+@pytest.mark.parametrize("raises", [True, False])
+@pytest.mark.parametrize("verdict", [Delete(), Bury()])
+def test_a_job_that_its_task_buries_is_no_success_and_one_that_it_deletes_has_no_value(
+    beanstalk: Beanstalk, verdict: Any, raises: bool
+) -> None:
+    office = Office(beanstalk)
+
+    @office.app.task(tube="math", result=True)
+    def halve() -> Any:
+        if raises:
+            raise Decided(verdict)
+        return verdict
+
+    result = office.result(halve.delay())
+    office.start()
+    if verdict == Delete():
+        assert office.result(result.wait(60)) is None
+        return
+    with pytest.raises(TaskFailed, match=r"^Decided: buried$"):
+        office.result(result.wait(60))
 
 
 def test_a_result_that_no_producer_waits_for_expires(beanstalk: Beanstalk) -> None:

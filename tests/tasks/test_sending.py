@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Barrier
+from typing import Any
 
 import pytest
 
 from beanstalk_twisted.client.errors import ClientError
-from beanstalk_twisted.tasks import App
-from beanstalk_twisted.testing import BeanstalkServer
+from beanstalk_twisted.client.sync import Client
+from beanstalk_twisted.tasks import App, NotDone, Result
+from beanstalk_twisted.tasks.results import REPLIES, reply_tags
+from beanstalk_twisted.testing import Beanstalk, BeanstalkServer
 
 
 def test_each_thread_and_each_child_of_a_fork_has_a_connection_of_its_own(
@@ -39,6 +44,17 @@ def test_each_thread_and_each_child_of_a_fork_has_a_connection_of_its_own(
     app.close()
 
 
+@pytest.mark.parametrize("client", ["sync", "aio"])
+def test_what_twisted_alone_can_use_is_refused_at_once(beanstalk: Beanstalk, client: Any) -> None:
+    app: Any = App(client=client)
+    for servers, options in (
+        ((beanstalk.endpoint,), {}), ((), {"reactor": beanstalk.clock}),
+        ((beanstalk.endpoint,), {"reactor": beanstalk.clock}),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=f'for App.client="twisted".; this app has .*{client}'):
+            app.connect(*servers, **options)
+
+
 def test_a_server_that_comes_back_is_found_again(beanstalk_server: BeanstalkServer) -> None:
     app = App(beanstalk_server.endpoint)
     task = app.task(tube="mail")(len)
@@ -52,3 +68,42 @@ def test_a_server_that_comes_back_is_found_again(beanstalk_server: BeanstalkServ
         b'{"task":"len","args":["first"]}', b'{"task":"len","args":["second"]}',
     ]  # fmt: skip
     app.close()
+
+
+def waited(client: str, result: Any, seconds: float) -> Any:
+    return result.wait(seconds) if client == "sync" else asyncio.run(in_loop(result, seconds))
+
+
+async def in_loop(result: Any, seconds: float) -> Any:
+    return await result.wait(seconds)
+
+
+@pytest.mark.beanstalk(clock="real")
+@pytest.mark.parametrize("client", ["sync", "aio"])
+def test_a_result_is_waited_for_over_a_restart_of_the_server(
+    beanstalk_server: BeanstalkServer, client: Any
+) -> None:
+    app = App(beanstalk_server.endpoint)
+    result: Any = app.task(tube="mail", result=True)(len).delay("ada")
+    if client == "aio":
+        other: Any = App(beanstalk_server.endpoint, client="aio")
+        result = Result(result.id, True, partial(other._sender._wait, app.servers[0], REPLIES, 1))
+    app.close()
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(waited, client, result, 60)
+        beanstalk_server.wait_until(lambda: beanstalk_server.counts()["wait-job"] > 0)
+        beanstalk_server.kill()
+        beanstalk_server.start()
+        with Client(beanstalk_server.endpoint) as worker:
+            worker.put(b'{"result":3}', tube=REPLIES, tags=reply_tags(1))
+            worker.delete(1)
+        assert waiting.result(60) == 3
+    beanstalk_server.kill()
+    with pytest.raises(NotDone, match=r"job 1 has not ended within 0\.1 s"):
+        waited(client, result, 0.1)
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1, None])
+def test_a_time_that_is_none_is_refused(seconds: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="timeout is"):
+        Result(1, True, lambda seconds: None).wait(seconds)

@@ -14,6 +14,10 @@ from beanstalk_twisted.testing import Beanstalk
 from beanstalk_twisted.worker import InlineThreads
 from tests.worker.world import Noted
 
+NESTED: list[Any] = []
+for _ in range(10_000):
+    NESTED = [NESTED]
+
 
 class Office:
     """:ivar noted: what the worker's hooks were called with."""
