@@ -361,6 +361,19 @@ def test_a_job_that_was_put_but_not_buried_is_buried_in_the_next_run(tmp_path: P
     assert journal_in(tmp_path).unburied == {}
 
 
+def test_a_job_that_could_not_be_buried_is_buried_in_the_next_run(tmp_path: Path) -> None:
+    """The server may not have seen yet that the connection that has reserved it is gone."""
+    wanted = log_of(tmp_path, job(1, state=State.BURIED, deadline_ns=T0))
+    server = FakeServer()
+    server.answer = lambda line: (
+        b"NOT_FOUND" if line.startswith((b"reserve-job", b"bury")) else server.plain(line)
+    )
+    assert put_all(wanted, server, journal_in(tmp_path)).not_buried == [1]
+    outcome = put_all(wanted, FakeServer(), journal_in(tmp_path))
+    assert (counts(outcome), outcome.not_buried) == ((0, 1, 1), [])
+    assert put_all(wanted, FakeServer(), journal_in(tmp_path)).buried == 0
+
+
 def test_one_may_stop_between_two_windows(tmp_path: Path) -> None:
     wanted = numbered(tmp_path, 200)
     server = FakeServer()
