@@ -219,6 +219,7 @@ def replay_command(
     refuse_inside_sources(journal_path, [path])
     uuid = OriginSource.of(source.survey()).store_uuid
     stop = DeferredSignal()
+    journal = None
     try:
         journal = Journal(journal_path, uuid, str(address))
         with Client(address, reconnects=False) as client:
@@ -243,6 +244,9 @@ def replay_command(
         end_if_told(stop, f"{problem}; run again to go on")
         hint = "run it again when it takes jobs" if isinstance(problem, errors.ErrorReply) else None
         fail(CANNOT_READ, str(problem), hint=hint)
+    finally:
+        if journal is not None:
+            journal.close()
     _tell(Output(is_json), putter, journal, wanted, policies.outcome, keys)
 
 
