@@ -18,7 +18,7 @@ from binlog_tools.cli import options
 from binlog_tools.cli.commands import CANNOT_READ
 from binlog_tools.cli.options import open_source_at, tell_unusable
 from binlog_tools.console.errors import fail, warn
-from binlog_tools.console.groups import Parsed
+from binlog_tools.console.groups import FiniteRange, Parsed
 from binlog_tools.console.output import Output, progress
 from binlog_tools.console.signals import DeferredSignal, end_if_told
 from binlog_tools.console.wording import text_of, told
@@ -184,7 +184,7 @@ ADDRESS = Parsed("server", Address.parse)
 )  # fmt: skip
 @options.of_jobs
 @options.as_of
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Jobs in a second.")
+@click.option("--rate", type=FiniteRange(min=0, min_open=True), help="Jobs in a second.")
 @click.option(
     "--journal", "journal_path", type=options.OUTPUT_FILE, metavar="FILE",
     help="Where to note what is done; default: binlog-replay-HOST-PORT.journal here.",
@@ -219,6 +219,7 @@ def replay_command(
     refuse_inside_sources(journal_path, [path])
     uuid = OriginSource.of(source.survey()).store_uuid
     stop = DeferredSignal()
+    journal = None
     try:
         journal = Journal(journal_path, uuid, str(address))
         with Client(address, reconnects=False) as client:
@@ -243,6 +244,9 @@ def replay_command(
         end_if_told(stop, f"{problem}; run again to go on")
         hint = "run it again when it takes jobs" if isinstance(problem, errors.ErrorReply) else None
         fail(CANNOT_READ, str(problem), hint=hint)
+    finally:
+        if journal is not None:
+            journal.close()
     _tell(Output(is_json), putter, journal, wanted, policies.outcome, keys)
 
 

@@ -1,6 +1,7 @@
 """The groups of subcommands, and the options that all of them share."""
 
 import importlib
+import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
@@ -34,6 +35,16 @@ class Parsed(_ParamType):
             return self._parse(value)
         except ValueError as problem:
             self.fail(str(problem), param, ctx)
+
+
+class FiniteRange(click.FloatRange):
+    """Compared with a limit, NaN is in every range, and infinity in one without an end."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return number
 
 
 as_json: Final = click.option(AS_JSON, "is_json", is_flag=True, help="Print JSON, errors too.")

@@ -1,9 +1,12 @@
 """The journal of jobs that are put into a server: what was sent, and what was answered."""
 
+import fcntl
 import json
 import os
+import stat
+from contextlib import suppress
 from hashlib import sha256
-from typing import Any, Final, TextIO
+from typing import Any, BinaryIO, Final
 
 from binlog_tools.console.streams import naming
 
@@ -29,7 +32,7 @@ class Journal:
     """
 
     def __init__(self, path: str, store_uuid: str, target: str) -> None:
-        """:raise Stopped: it is the journal of another log or another server."""
+        """:raise Stopped: it is the journal of another log or server, or of a run that goes on."""
         self.path = path
         self.done: dict[int, int] = {}
         self.unburied: dict[int, int] = {}
@@ -39,38 +42,67 @@ class Journal:
         self.repeated: dict[int, list[int]] = {}
         self.run = os.urandom(16).hex()
         self._head = {"v": VERSION, "kind": "journal", "store_uuid": store_uuid, "to": target}
-        self._file: TextIO | None = None
-        self._read()
-
-    def _read(self) -> None:
-        """A last line without an end was being written when the process ended."""
+        self._file: BinaryIO | None = None
         try:
-            file = open(self.path, "rb")  # noqa: SIM115
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self) -> None:
+        """Read what an earlier run has noted, and keep the file open, with its lock."""
+        try:
+            if not stat.S_ISREG(os.stat(self.path).st_mode):
+                raise Stopped(f"{self.path} is no file; name another journal with --journal")
+            self._file = open(self.path, "r+b")  # noqa: SIM115
         except FileNotFoundError:
             return
-        size = 0
+        self._lock(self._file)
         try:
-            with file:
-                for line in file:
-                    if not line.endswith(b"\n"):
-                        break
-                    document = json.loads(line)
-                    if size:
-                        self._take(document)
-                    else:
-                        # Journals of earlier versions have none.
-                        self.run = document.pop("run", None) or sha256(line).hexdigest()[:32]
-                        if document != self._head:
-                            raise ValueError
-                    size += len(line)
-            if not size:
-                raise ValueError
-            os.truncate(self.path, size)
-        except (ValueError, KeyError, TypeError, AttributeError):
+            size = self._read(self._file)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise Stopped(
                 f"{self.path} is not the journal of these jobs and this server; "
                 f"name another one with --journal"
             ) from None
+        self._file.truncate(size)
+        self._file.seek(size)
+
+    def _lock(self, file: BinaryIO) -> None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise self._in_use() from None
+
+    def _in_use(self) -> Stopped:
+        return Stopped(f"{self.path} is in use by another run; run it again when that has ended")
+
+    def _read(self, file: BinaryIO) -> int:
+        """A last line without an end was being written when the process ended.
+
+        :return: the bytes of whole lines.
+        """
+        size = 0
+        for line in file:
+            if not line.endswith(b"\n"):
+                if not size and not self._begins(line):
+                    raise ValueError
+                break
+            document = json.loads(line)
+            if size:
+                self._take(document)
+            else:
+                # Journals of earlier versions have none.
+                self.run = document.pop("run", None) or sha256(line).hexdigest()[:32]
+                if document != self._head:
+                    raise ValueError
+            size += len(line)
+        return size
+
+    def _begins(self, part: bytes) -> bool:
+        """Whether this is a part of our first line.  Nothing is sent before that is durable."""
+        head = json.dumps(self._head)[:-1].encode()
+        return head.startswith(part) or part.startswith(head)
 
     def _take(self, document: dict[str, Any]) -> None:
         if "sent" in document:
@@ -135,10 +167,15 @@ class Journal:
         with naming(self.path):
             if self._file is None:
                 # From the first note on: a run that has sent nothing leaves none.
-                self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115
-                if not self._file.tell():
-                    self._file.write(json.dumps({**self._head, "run": self.run}) + "\n")
-            self._file.write("".join(json.dumps(document) + "\n" for document in documents))
+                try:
+                    self._file = open(self.path, "xb")  # noqa: SIM115
+                except FileExistsError:
+                    raise self._in_use() from None
+                self._lock(self._file)
+            lines = (
+                documents if self._file.tell() else ({**self._head, "run": self.run}, *documents)
+            )
+            self._file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
             self._file.flush()
         for document in documents:
             self._take(document)
@@ -150,4 +187,6 @@ class Journal:
 
     def close(self) -> None:
         if self._file is not None:
-            self._file.close()
+            # What could not be written has been told, and is tried once more here.
+            with suppress(OSError):
+                self._file.close()

@@ -389,11 +389,11 @@ class Putter:
             for (each, _), answer in zip(jobs, asked, strict=True):
                 if answer.error is None:
                     self.buried += 1
+                    notes.append({"buried": each.number})
                 elif isinstance(answer.error, errors.ErrorReply):
                     self.not_buried.append(each.number)
                 else:
                     raise answer.error
-                notes.append({"buried": each.number})
         finally:
             if notes and self._journal is not None:
                 self._journal.note_answers(*notes)

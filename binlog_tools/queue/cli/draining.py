@@ -12,7 +12,7 @@ from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.client.stats import ReplicationStats, ServerStats
 from binlog_tools.console.errors import fail
-from binlog_tools.console.groups import Parsed
+from binlog_tools.console.groups import FiniteRange, Parsed
 from binlog_tools.console.output import Output
 from binlog_tools.console.wording import told
 from binlog_tools.queue.asking import need
@@ -136,7 +136,7 @@ def _standby(name: str) -> str:
 @click.command("promote")
 @click.argument("standby", required=False, type=Parsed("standby", _standby))
 @click.option(
-    "--timeout", type=click.FloatRange(0.1, 3600), default=TAKE_OVER_S, show_default=True,
+    "--timeout", type=FiniteRange(0.1, 3600), default=TAKE_OVER_S, show_default=True,
     metavar="S", help="Seconds until another server is to be active.",
 )  # fmt: skip
 @options.server
@@ -185,7 +185,7 @@ def _tell_outcome(
 @click.command("health")
 @options.server
 @click.option(
-    "--timeout", type=click.FloatRange(0.1, 3600), default=HEALTHY_S, show_default=True,
+    "--timeout", type=FiniteRange(0.1, 3600), default=HEALTHY_S, show_default=True,
     metavar="S", help="Seconds for the connection, and again for the answer.",
 )  # fmt: skip
 @options.as_json

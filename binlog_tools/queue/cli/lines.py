@@ -6,7 +6,7 @@ from typing import BinaryIO
 import click
 
 from beanstalk_twisted.client.addresses import Address
-from binlog_tools.console.groups import Parsed
+from binlog_tools.console.groups import FiniteRange, Parsed
 from binlog_tools.logs.quantities import parse_size
 from binlog_tools.queue.cli import options
 
@@ -97,7 +97,7 @@ def export_jobs(
     "-t", "--tube", type=options.TUBE, metavar="NAME",
     help="Put all jobs into this tube, instead of those that they were in.",
 )  # fmt: skip
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Jobs in a second.")
+@click.option("--rate", type=FiniteRange(min=0, min_open=True), help="Jobs in a second.")
 @click.option(
     "--journal", "journal_path", type=click.Path(dir_okay=False), metavar="FILE",
     help="Note in this file what is put, so that it is put once when this is run again.",

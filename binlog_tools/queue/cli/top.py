@@ -13,6 +13,7 @@ from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.client.stats import ServerStats
 from beanstalk_twisted.printable import escape
 from beanstalk_twisted.programs import INTERRUPTS
+from binlog_tools.console.groups import FiniteRange
 from binlog_tools.console.output import Output
 from binlog_tools.console.wording import BARS, told
 from binlog_tools.queue.cli import options
@@ -64,7 +65,7 @@ CHART_COLUMNS: Final = 100
 @click.command("top")
 @options.server
 @click.option(
-    "-i", "--interval", type=click.FloatRange(0.1, 3600), default=2.0, show_default=True,
+    "-i", "--interval", type=FiniteRange(0.1, 3600), default=2.0, show_default=True,
     metavar="S", help="Seconds between two looks.",
 )  # fmt: skip
 @click.option("-n", "--count", type=click.IntRange(1), help="End after so many looks.")

@@ -11,6 +11,7 @@ from typing import Final
 import click
 
 from binlog_tools.console.errors import aside
+from binlog_tools.console.groups import FiniteRange
 from binlog_tools.console.output import Output
 from binlog_tools.console.wording import told
 from binlog_tools.spark.cli.running import (
@@ -206,7 +207,7 @@ def _samples(follower: Follower, kept: LiveTables) -> Iterator[Sample]:
 
 @click.command()
 @click.argument("tables", metavar="TABLE...", nargs=-1, required=True)
-@click.option("--keep-hours", type=click.FloatRange(0), default=RETENTION_HOURS, show_default=True,
+@click.option("--keep-hours", type=FiniteRange(0), default=RETENTION_HOURS, show_default=True,
               help="How long to keep files that no version needs, for those who still read them."
               )  # fmt: skip
 def optimize(tables: tuple[str, ...], keep_hours: float) -> None:

@@ -1,6 +1,8 @@
 """Putting the jobs of a log into a running server."""
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -112,7 +114,10 @@ def put_all(wanted: Plan, server: FakeServer | MemoryLine, journal: Journal, **m
     journal.settle("stop", "jobs", knows_keys=putter.knows_keys)
     if any(each.is_buried for each in wanted.jobs):
         putter.need_bury()
-    putter.run(planned_jobs(wanted, journal), **more)
+    try:
+        putter.run(planned_jobs(wanted, journal), **more)
+    finally:
+        journal.close()
     return putter
 
 
@@ -318,6 +323,7 @@ def test_what_is_skipped_is_not_put(tmp_path: Path) -> None:
     journal = journal_in(tmp_path)
     journal.note({"sent": [1, 2]})
     journal.note({"skipped": [1, 2]})
+    journal.close()
     server = FakeServer()
     put_all(wanted, server, journal_in(tmp_path))
     assert ids_put(server) == [b"3", b"4", b"5"]
@@ -361,6 +367,19 @@ def test_a_job_that_was_put_but_not_buried_is_buried_in_the_next_run(tmp_path: P
     assert journal_in(tmp_path).unburied == {}
 
 
+def test_a_job_that_could_not_be_buried_is_buried_in_the_next_run(tmp_path: Path) -> None:
+    """The server may not have seen yet that the connection that has reserved it is gone."""
+    wanted = log_of(tmp_path, job(1, state=State.BURIED, deadline_ns=T0))
+    server = FakeServer()
+    server.answer = lambda line: (
+        b"NOT_FOUND" if line.startswith((b"reserve-job", b"bury")) else server.plain(line)
+    )
+    assert put_all(wanted, server, journal_in(tmp_path)).not_buried == [1]
+    outcome = put_all(wanted, FakeServer(), journal_in(tmp_path))
+    assert (counts(outcome), outcome.not_buried) == ((0, 1, 1), [])
+    assert put_all(wanted, FakeServer(), journal_in(tmp_path)).buried == 0
+
+
 def test_one_may_stop_between_two_windows(tmp_path: Path) -> None:
     wanted = numbered(tmp_path, 200)
     server = FakeServer()
@@ -398,7 +417,67 @@ def test_a_journal_that_was_cut_is_read_up_to_there(cut: int, tmp_path: Path) ->
     assert again.done == {}
     assert set(again.uncertain) == ({1, 2} if cut <= last else set())
     again.note({"put": 2, "as": 8})
+    again.close()
     assert journal_in(tmp_path).done == {2: 8}
+
+
+class FullJournal(Journal):
+    """There is room for the first answer of a batch only."""
+
+    def note_answers(self, *documents: dict[str, Any]) -> None:
+        if "put" not in documents[0]:
+            super().note_answers(*documents)
+            return
+        super().note_answers(documents[0])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_batch_of_which_a_part_is_noted_goes_again_as_it_was(tmp_path: Path) -> None:
+    server, wanted = MemoryServer(), numbered(tmp_path, 5)
+    with pytest.raises(OSError, match="No space left"):
+        put_all(wanted, MemoryLine(server), FullJournal(str(tmp_path / "journal"), UUID, "fake:1"))
+    assert journal_in(tmp_path).done.keys() == {1}
+    assert counts(put_all(wanted, MemoryLine(server), journal_in(tmp_path))) == (0, 5, 0)
+    assert [body for _, _, body in jobs_of(server)] == [b"%d" % n for n in range(1, 6)]
+
+
+@pytest.mark.parametrize("size", [0, 1, 40, 150])
+def test_a_journal_without_a_whole_first_line_is_begun_again(size: int, tmp_path: Path) -> None:
+    """As a full disk leaves it: nothing was sent then."""
+    journal, path = journal_in(tmp_path), tmp_path / "journal"
+    journal.note({"sent": [1]})
+    journal.close()
+    path.write_bytes(path.read_bytes().splitlines()[0][:size])
+    journal = journal_in(tmp_path)
+    journal.note({"put": 2, "as": 8})
+    journal.close()
+    assert journal_in(tmp_path).done == {2: 8}
+
+
+def test_what_is_not_our_journal_is_left_as_it_is(tmp_path: Path) -> None:
+    for content in ("words without an end of line", '{"v": 1, "x', "[" * 50_000 + "\n"):
+        (tmp_path / "journal").write_text(content)
+        with pytest.raises(Stopped, match="is not the journal"):
+            journal_in(tmp_path)
+        assert (tmp_path / "journal").read_text() == content
+
+
+def test_a_journal_is_of_one_run_at_a_time(tmp_path: Path) -> None:
+    first, second = journal_in(tmp_path), journal_in(tmp_path)
+    first.note({"sent": [1]})
+    with pytest.raises(Stopped, match="is in use by another run"):
+        second.note({"sent": [1]})
+    with pytest.raises(Stopped, match="is in use by another run"):
+        journal_in(tmp_path)
+    first.close()
+    assert set(journal_in(tmp_path).uncertain) == {1}
+
+
+def test_a_journal_is_a_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "fifo", "/dev/full"):
+        with pytest.raises(Stopped, match="is no file"):
+            Journal(str(path), UUID, "fake:1")
 
 
 def test_no_more_than_so_many_bytes_are_on_their_way(tmp_path: Path) -> None:

@@ -45,6 +45,10 @@ WRONG = [
     ("list x --state lost", "'lost' is not one of"),
     ("list x --limit 0", "0 is not in the range"),
     ("edit 5", "say what to change"),
+    *((f"{words} {number}", f"'{number}' is not a finite number")
+      for words in ("health --timeout", "promote --timeout", "top --interval", "import - --rate")
+      for number in ("nan", "-nan")),
+    ("import - --rate inf", "'inf' is not a finite number"),
     ("dead immortal --yes", "--yes is for --kick"),
     *((f"policy unruled {words}", "is not KEY=VALUE")
       for words in ("max-jobs", "max-jobs=", "'max-jobs=1\r\nquit'")),
