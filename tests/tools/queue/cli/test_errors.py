@@ -104,7 +104,7 @@ def test_a_server_that_is_not_there_is_an_object_that_names_it() -> None:
     error = told(run("stats --json", f"127.0.0.1:{port}"))
     assert error == {
         "v": 1, "level": "error", "code": "NO_SERVER", "exit": 4,
-        "what": f"127.0.0.1:{port}: Connection refused", "where": f"127.0.0.1:{port}",
+        "what": "Connection refused", "where": f"127.0.0.1:{port}",
         "hint": None,
     }  # fmt: skip
 
