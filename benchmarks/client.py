@@ -43,7 +43,7 @@ SERVERS = {
     "ours": OURS, "ours-log": OURS + LOG,
     "beanstalkd": BEANSTALKD, "beanstalkd-log": BEANSTALKD + LOG,
 }  # fmt: skip
-PORT = re.compile(r"port=(\d+)|bind \d+ 127\.0\.0\.1:(\d+)")
+PORT = re.compile(r"listening on 127\.0\.0\.1:(\d+)|bind \d+ 127\.0\.0\.1:(\d+)")
 
 
 class Seconds(NamedTuple):
