@@ -37,8 +37,10 @@ class ErrorReply(ClientError):
     :ivar word: the reply, as on the wire.
     :ivar meaning: what it says, and what to do about it.
     :ivar meanings: the same of some commands, by their names.
+    :ivar server: that has refused a connection; None for other commands.
     """
 
+    server: str | None = None
     word: ClassVar[bytes]
     meaning: str
     meanings: ClassVar[Mapping[str, str]] = {}

@@ -566,6 +566,8 @@ class Client(Commands, Blocking):
             self._continuity.begin(link.dialogue)
             return
         link.close()
+        if isinstance(why, errors.ErrorReply):
+            why.server = str(self.address)
         if isinstance(why, errors.ErrorReply | errors.NotAnnounced | errors.TlsFailed):
             raise why
         hint = "" if self.address.tls is not None or not self.address.port else (

@@ -69,8 +69,8 @@ def test_beanstalk(server: Guarded) -> None:
     assert server.call("-s", server.without, "top", "-n", "1", token=SECRET).exit_code == 0
     refused = server.call("-s", server.without, "stats", token=WRONG)
     assert refused.exit_code == 4
-    told = f"beanstalk: {server.place}: auth: the server says UNAUTHORIZED: the token is nobody's"
-    assert refused.stderr == f"{told}\n"
+    told = "auth: UNAUTHORIZED: the token is nobody's; all is as it was"
+    assert refused.stderr == f"beanstalk: tls://{server.place}: {told}\n"
     health = server.call("-s", server.doubtful, "health")
     assert health.exit_code == 0 and "it answers" in health.stdout
 
@@ -114,7 +114,9 @@ def test_the_sink_writes_each_row_once(server: Guarded) -> None:
     assert written(server, {"BEANSTALK_TOKEN": WRONG}, address=server.without, token=SECRET) == ROWS
     tubes = server.call("-s", server.trusting, "tubes").stdout
     assert f"sunk\t{3 * ROWS}\t" in tubes
-    with pytest.raises(SinkError, match="the token is nobody's; nothing was put") as caught:
+    with pytest.raises(
+        SinkError, match="the token is nobody's; all is as it was; nothing was put"
+    ) as caught:
         written(server, {}, address=server.doubtful)
     assert WRONG not in str(caught.value)
     with pytest.raises(SinkError, match="wants a certificate of ours"):

@@ -23,7 +23,7 @@ def report(problem: Exception) -> None:
     match problem:
         case ErrorReply():
             hint = "; ".join(getattr(problem, "__notes__", ())) or _how_to_ask(problem)
-            fail(REFUSED, str(problem), hint=hint, code=text_of(problem.word))
+            fail(REFUSED, str(problem), problem.server, hint, text_of(problem.word))
         case Broken() | Unable():
             fail(REFUSED, str(problem))
         case Missing():
