@@ -3,17 +3,25 @@ socket, and of several hosts to the one that answers first.
 """
 
 import socket
+import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from select import POLLIN, POLLOUT, poll
+from socket import MSG_DONTWAIT, SHUT_RDWR, SO_RCVTIMEO, SOL_SOCKET
+from struct import pack
+from typing import Final
 
-from beanstalk_twisted.client import addresses
+from beanstalk_twisted.client import addresses, errors
 from beanstalk_twisted.client.addresses import ASK, MAX_ANSWER_BYTES, NEXT_S, Address, Round
+from beanstalk_twisted.client.core.dialogue import Dialogue
 from beanstalk_twisted.client.errors import NoHost, TlsFailed
 from beanstalk_twisted.client.tls_faults import HANDSHAKE_S, TlsFault
 from beanstalk_twisted.tcp_keepalive import keep_alive
 
-if TYPE_CHECKING:
-    pass
+READ_BYTES: Final = 1 << 16
+"""Taken at once; room for more than about 100,000 is mapped and unmapped for each call."""
+
+FLUSH_BYTES: Final = 1 << 16
+"""Of commands of a pipeline: so much is sent at once."""
 
 
 def connect(address: Address, limit_s: float) -> socket.socket:
@@ -162,3 +170,136 @@ def _answering(address: Address, limit_s: float) -> socket.socket:
             made.close()
         raise
     return made
+
+
+class Link:
+    """One connection: the transport of its dialogue."""
+
+    def __init__(self, connected: "socket.socket", server: str, timeout_s: float) -> None:
+        self.dialogue = Dialogue(self, server)
+        self.dialogue.is_open = True
+        self.used_s = time.monotonic()
+        self._socket = connected
+        self._timeout_s = timeout_s
+        self.unsent: list[bytes] = []
+        self._unsent_bytes = 0
+        self._again: tuple[type[OSError], ...] = (BlockingIOError, InterruptedError)
+        self._is_tls = hasattr(connected, "pending")
+        self._at_once = 0 if self._is_tls else MSG_DONTWAIT
+        self._socket.setblocking(not self._is_tls)
+        if not self._is_tls:
+            # So a lone command takes two system calls, one to send and one to receive.
+            limit_s = pack("ll", int(timeout_s), max(1, int(timeout_s % 1 * 1e6)))
+            self._socket.setsockopt(SOL_SOCKET, SO_RCVTIMEO, limit_s)
+        if self._is_tls:
+            from ssl import SSLWantReadError, SSLWantWriteError
+
+            self._again += (SSLWantReadError, SSLWantWriteError)
+        self._poll = poll()
+        self._poll.register(connected, POLLIN)
+
+    # What the dialogue calls.
+
+    def write(self, data: bytes, is_alone: bool) -> None:
+        self.unsent.append(data)
+        self._unsent_bytes += len(data)
+        self.dialogue.is_full = self._unsent_bytes >= FLUSH_BYTES
+
+    def begin_to_wait(self) -> None: ...
+
+    def cut(self) -> None:
+        """It is closed when its end is noted."""
+
+    # What the client calls; all raise OSError.
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._socket.close()
+
+    def wake(self) -> None:
+        """Have a thread that waits here find the connection closed."""
+        with suppress(OSError):
+            self._socket.shutdown(SHUT_RDWR)
+
+    def is_over(self) -> bool:
+        """Whether the server has closed it, or said what nobody has asked for."""
+        try:
+            return self._socket.recv(1, self._at_once) is not None
+        except self._again:
+            return False
+        except OSError:
+            return True
+
+    def flush(self, patience_s: float) -> None:
+        """Send what is to be sent.  What comes meanwhile is read: the server may wait for that."""
+        while self.unsent:
+            data = self.unsent[0] if len(self.unsent) == 1 else b"".join(self.unsent)
+            self.unsent.clear()
+            self._unsent_bytes = 0
+            sent = self._send(data)
+            view = memoryview(data)[sent:] if sent < len(data) else b""
+            while view:
+                ready = self._wait(POLLIN | POLLOUT, patience_s)
+                if ready & ~POLLOUT:
+                    self._read()
+                view = view[self._send(view) :]
+            if self.dialogue.is_full:
+                self.dialogue.is_full = False
+                self.dialogue.pump()
+
+    def _send(self, data: bytes | memoryview) -> int:
+        try:
+            return self._socket.send(data, self._at_once)
+        except self._again:
+            return 0
+
+    def hear(self, *, waits: bool = True) -> None:
+        """Take what comes next; without waiting, what is there.
+
+        :raise ServerSilent: nothing came in the time that the oldest command may take.
+        """
+        if self._read(waits and not self._is_tls) or not waits:
+            return
+        patience_s = self.dialogue.exchange.patience_s(self._timeout_s)
+        if patience_s is not None and not self._is_tls:
+            patience_s -= self._timeout_s  # It has passed already.
+        self._wait(POLLIN, patience_s)
+        self._read()
+
+    def last_word(self, problem: OSError) -> OSError:
+        """Give why the server has closed the connection, if it has said so."""
+        try:
+            self._socket.recv(1, self._at_once)
+        except self._again:
+            return problem
+        except OSError as said:
+            return said
+        return problem
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def _read(self, waits: bool = False) -> bool:
+        try:
+            data = self._socket.recv(READ_BYTES, 0 if waits else self._at_once)
+        except self._again:
+            return False
+        if not data:
+            raise OSError(0, "the server has closed the connection")
+        self.dialogue.receive(data)
+        return True
+
+    def _wait(self, events: int, patience_s: float | None) -> int:
+        if events != POLLIN:
+            self._poll.modify(self._socket, events)
+        try:
+            ready = self._poll.poll(None if patience_s is None else patience_s * 1000)
+        finally:
+            if events != POLLIN:
+                self._poll.modify(self._socket, POLLIN)
+        if not ready:
+            unanswered = self.dialogue.exchange.unanswered
+            what = f"no answer to {unanswered[0].spec.name}" if unanswered else "nothing is taken"
+            silent_s = patience_s or self._timeout_s
+            raise errors.ServerSilent(f"{what} in {silent_s:g} s; the connection was cut")
+        return ready[0][1]

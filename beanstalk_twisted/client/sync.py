@@ -5,9 +5,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from random import random
-from select import POLLIN, POLLOUT, poll
-from socket import MSG_DONTWAIT, SHUT_RDWR, SO_RCVTIMEO, SOL_SOCKET
-from struct import pack
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
@@ -25,9 +22,9 @@ from beanstalk_twisted.client.commands.methods import Commands
 from beanstalk_twisted.client.commands.specs import CommandSpec, Job
 from beanstalk_twisted.client.commands.tags import check_seconds
 from beanstalk_twisted.client.core.continuity import Continuity
-from beanstalk_twisted.client.core.dialogue import Dialogue, Pending, reservation_lost
+from beanstalk_twisted.client.core.dialogue import Pending, reservation_lost
 from beanstalk_twisted.client.held_jobs import HeldJob, Holder
-from beanstalk_twisted.client.sockets import connect
+from beanstalk_twisted.client.sockets import Link, connect
 from beanstalk_twisted.client.stats import ListedJob
 
 if TYPE_CHECKING:
@@ -46,12 +43,6 @@ IDLE_S: Final = 0.5
 """Seconds without a command after which a connection is looked at before it is used again: one that
 the server has closed meanwhile is replaced, and nothing is in doubt.
 """
-
-READ_BYTES: Final = 1 << 16
-"""Taken at once; room for more than about 100,000 is mapped and unmapped for each call."""
-
-FLUSH_BYTES: Final = 1 << 16
-"""Of commands of a pipeline: so much is sent at once."""
 
 WINDOW: Final = 1024
 """Commands of a pipeline without an answer: more wait, so that neither side piles them up."""
@@ -97,139 +88,6 @@ class Asked(Pending):
             self.is_told = True
             raise self._error
         return self._result
-
-
-class _Link:
-    """One connection: the transport of its dialogue."""
-
-    def __init__(self, connected: "socket.socket", server: str, timeout_s: float) -> None:
-        self.dialogue = Dialogue(self, server)
-        self.dialogue.is_open = True
-        self.used_s = time.monotonic()
-        self._socket = connected
-        self._timeout_s = timeout_s
-        self.unsent: list[bytes] = []
-        self._unsent_bytes = 0
-        self._again: tuple[type[OSError], ...] = (BlockingIOError, InterruptedError)
-        self._is_tls = hasattr(connected, "pending")
-        self._at_once = 0 if self._is_tls else MSG_DONTWAIT
-        self._socket.setblocking(not self._is_tls)
-        if not self._is_tls:
-            # So a lone command takes two system calls, one to send and one to receive.
-            limit_s = pack("ll", int(timeout_s), max(1, int(timeout_s % 1 * 1e6)))
-            self._socket.setsockopt(SOL_SOCKET, SO_RCVTIMEO, limit_s)
-        if self._is_tls:
-            from ssl import SSLWantReadError, SSLWantWriteError
-
-            self._again += (SSLWantReadError, SSLWantWriteError)
-        self._poll = poll()
-        self._poll.register(connected, POLLIN)
-
-    # What the dialogue calls.
-
-    def write(self, data: bytes, is_alone: bool) -> None:
-        self.unsent.append(data)
-        self._unsent_bytes += len(data)
-        self.dialogue.is_full = self._unsent_bytes >= FLUSH_BYTES
-
-    def begin_to_wait(self) -> None: ...
-
-    def cut(self) -> None:
-        """It is closed when its end is noted."""
-
-    # What the client calls; all raise OSError.
-
-    def close(self) -> None:
-        with suppress(OSError):
-            self._socket.close()
-
-    def wake(self) -> None:
-        """Have a thread that waits here find the connection closed."""
-        with suppress(OSError):
-            self._socket.shutdown(SHUT_RDWR)
-
-    def is_over(self) -> bool:
-        """Whether the server has closed it, or said what nobody has asked for."""
-        try:
-            return self._socket.recv(1, self._at_once) is not None
-        except self._again:
-            return False
-        except OSError:
-            return True
-
-    def flush(self, patience_s: float) -> None:
-        """Send what is to be sent.  What comes meanwhile is read: the server may wait for that."""
-        while self.unsent:
-            data = self.unsent[0] if len(self.unsent) == 1 else b"".join(self.unsent)
-            self.unsent.clear()
-            self._unsent_bytes = 0
-            sent = self._send(data)
-            view = memoryview(data)[sent:] if sent < len(data) else b""
-            while view:
-                ready = self._wait(POLLIN | POLLOUT, patience_s)
-                if ready & ~POLLOUT:
-                    self._read()
-                view = view[self._send(view) :]
-            if self.dialogue.is_full:
-                self.dialogue.is_full = False
-                self.dialogue.pump()
-
-    def _send(self, data: bytes | memoryview) -> int:
-        try:
-            return self._socket.send(data, self._at_once)
-        except self._again:
-            return 0
-
-    def hear(self, *, waits: bool = True) -> None:
-        """Take what comes next; without waiting, what is there.
-
-        :raise ServerSilent: nothing came in the time that the oldest command may take.
-        """
-        if self._read(waits and not self._is_tls) or not waits:
-            return
-        patience_s = self.dialogue.exchange.patience_s(self._timeout_s)
-        if patience_s is not None and not self._is_tls:
-            patience_s -= self._timeout_s  # It has passed already.
-        self._wait(POLLIN, patience_s)
-        self._read()
-
-    def last_word(self, problem: OSError) -> OSError:
-        """Give why the server has closed the connection, if it has said so."""
-        try:
-            self._socket.recv(1, self._at_once)
-        except self._again:
-            return problem
-        except OSError as said:
-            return said
-        return problem
-
-    def fileno(self) -> int:
-        return self._socket.fileno()
-
-    def _read(self, waits: bool = False) -> bool:
-        try:
-            data = self._socket.recv(READ_BYTES, 0 if waits else self._at_once)
-        except self._again:
-            return False
-        if not data:
-            raise OSError(0, "the server has closed the connection")
-        self.dialogue.receive(data)
-        return True
-
-    def _wait(self, events: int, patience_s: float | None) -> int:
-        if events != POLLIN:
-            self._poll.modify(self._socket, events)
-        try:
-            ready = self._poll.poll(None if patience_s is None else patience_s * 1000)
-        finally:
-            if events != POLLIN:
-                self._poll.modify(self._socket, POLLIN)
-        if not ready:
-            unanswered = self.dialogue.exchange.unanswered
-            what = f"no answer to {unanswered[0].spec.name}" if unanswered else "nothing is taken"
-            silent_s = patience_s or self._timeout_s
-            raise errors.ServerSilent(f"{what} in {silent_s:g} s; the connection was cut")
-        return ready[0][1]
 
 
 _CLIENTS: "WeakSet[Client]" = WeakSet()
@@ -278,7 +136,7 @@ class Client(Commands, Blocking):
         self._make_socket = make_socket
         token = self.address.token if token is None else token
         self._continuity = Continuity(time.monotonic, token)
-        self._link: _Link | None = None
+        self._link: Link | None = None
         self._lock = RLock()
         self._holder = Holder(self)
         self._ended_of: BaseException | None = None
@@ -482,7 +340,7 @@ class Client(Commands, Blocking):
             why = problem
             self._continuity.fail_waiting(lambda each: _of(why, each))
 
-    def _carry(self, link: _Link, *, waits: bool = True) -> None:
+    def _carry(self, link: Link, *, waits: bool = True) -> None:
         """Send what is to be sent, and take what comes next."""
         dialogue = link.dialogue
         try:
@@ -501,7 +359,7 @@ class Client(Commands, Blocking):
             self._end(errors.Closed("the wait for an answer was interrupted"))
             raise
 
-    def _why(self, link: _Link, problem: OSError) -> Exception:
+    def _why(self, link: Link, problem: OSError) -> Exception:
         if self.address.tls is not None:
             import ssl
 
@@ -544,7 +402,7 @@ class Client(Commands, Blocking):
     def _connect_once(self) -> None:
         """:raise ClientError: there is no server, or it does not take us."""
         connected = self._make_socket(self.address, self.timeout_s)
-        link = _Link(connected, str(self.address), self.timeout_s)
+        link = Link(connected, str(self.address), self.timeout_s)
         outcome: list[Exception | None] = []
         self._continuity.greet(link.dialogue, lambda: outcome.append(None), outcome.append)
         try:
