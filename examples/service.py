@@ -11,17 +11,17 @@ app = App()  # The server of BEANSTALK_SERVER.
 def welcome(to: str) -> None:
     if to.startswith("greylisted") and current_attempt().number == 1:
         raise OSError("try again later")
-    print("welcome", to, flush=True)
+    print(f"welcome {to}", flush=True)
 
 
 @app.task(tube="import", group_by="{batch}", limit=60)
 async def load(batch: str, row: int) -> None:
-    print("loaded", batch, row, flush=True)
+    print(f"loaded {batch} {row}", flush=True)
 
 
 @app.task(tube="import", after_by="{batch}")
 def loaded(batch: str) -> None:
-    print("finished", batch, flush=True)
+    print(f"finished {batch}", flush=True)
 
 
 @app.task(tube="reports", schedule=Cron(cron="* * * * *", zone="Europe/Berlin", missed="one"))

@@ -215,7 +215,7 @@ from beanstalk_twisted.tasks import App
 app = App(*{servers})
 
 def say(text: str) -> None:
-    print("said", text, flush=True)
+    print(f"said {{text}}\\n", end="", flush=True)  # One write: threads print here.
 
 for number in range(8):
     app.task(name=f"say{{number}}", tube=f"tube{{number}}", rate=100)(say)
@@ -299,7 +299,7 @@ app = App()
 @app.task(tube="mail", retries=1, rate=5)
 def send(to: str) -> None:
     number = current_attempt().number
-    print("attempt", number, "for", to, flush=True)
+    print(f"attempt {number} for {to}\\n", end="", flush=True)
     if number == 1:
         raise OSError("try again")
 """

@@ -95,7 +95,6 @@ def test_a_spreadsheet_takes_no_cell_for_a_formula(tmp_path: Path, name: str) ->
 
 PRINTING = {
     "binlog_tools/console/errors.py", "binlog_tools/console/output.py",
-    "binlog_tools/cli/commands.py",
     "binlog_tools/queue/cli/top.py",
     "binlog_tools/spark/errors.py", "binlog_tools/spark/session.py",
 }  # fmt: skip
