@@ -262,6 +262,7 @@ def test_a_tube_that_no_task_has_is_told(server: ServerProcess, tmp_path: Path) 
         worker.wait_for("no task of application:app has the tube nope; they have hang, math")
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -19,6 +19,7 @@ def test_each_seed_is_in_one_batch() -> None:
     assert [len(batch) for batch in found] == [BATCH, BATCH, 1]
 
 
+@pytest.mark.exhaustive
 def test_what_servers_have_seen_is_counted_and_a_flaw_is_told_with_its_seed() -> None:
     seen = explored(range(3))
     assert (seen.last, seen.counts["schedules"], seen.broken) == (2, 3, {})

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 APPLICATION = """
 from typing import Any
 
@@ -68,6 +70,7 @@ App(client="curio")  # error: call-overload
 """
 
 
+@pytest.mark.exhaustive
 def test_an_application_is_checked_as_it_is_written(tmp_path: Path) -> None:
     (tmp_path / "application.py").write_text(APPLICATION)
     done = subprocess.run(

@@ -150,6 +150,7 @@ def test_a_run_that_is_killed_goes_on_and_each_job_is_there_once(
     assert buried == list(range(0, count, 97))
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(
     ("content", "why"),
     [
