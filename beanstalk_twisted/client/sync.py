@@ -238,8 +238,13 @@ class Client(Commands, Blocking):
     def take(self) -> None:
         """Take the answers to a pipeline that have come, without waiting for more."""
         with self._lock:
-            if self._link is not None:
-                self._carry(self._link, waits=False)
+            link = self._link
+            if link is None:
+                return
+            if not link.dialogue.exchange.unanswered and link.is_over():
+                self._end(errors.ServerClosed("the server has closed the connection"))
+            else:
+                self._carry(link, waits=False)
 
     def _holds(self, job: Job) -> bool:
         """Return False if the application has settled a job of this connection."""

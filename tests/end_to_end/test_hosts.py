@@ -88,7 +88,7 @@ def test_the_command_line_takes_whoever_answers(pair: Pair, number: int) -> None
     assert beanstalk(pair, "reserve", "--delete").stdout == "b\n"
     pair.second.kill()
     done = beanstalk(pair, "tubes")
-    assert done.returncode == 4 and done.stderr.startswith(f"beanstalk: {pair.address}: no host")
+    assert done.returncode == 4 and done.stderr.startswith("beanstalk: no host answers: ")
 
 
 # Others, behind HAProxy.

@@ -73,7 +73,7 @@ def test_its_script_runs_and_draws_what_was_measured(shown: tuple[str, str]) -> 
     page, said = shown
     assert 'data-ready="yes"' in page, said
     # Of the runs there are no lengths.
-    assert page.count("<canvas") == 4 and page.count('class="empty"') == 1
+    assert page.count("<canvas") == 5 and page.count('class="empty"') == 1
     assert not REFUSED.findall(said)
 
 

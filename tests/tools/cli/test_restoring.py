@@ -158,8 +158,9 @@ def test_replay_puts_what_was_there_at_the_moment(place: Place, tmp_path: Path) 
             "--journal", tmp_path / "journal",
         )  # fmt: skip
         assert (result.exit_code, result.stderr, result.stdout) == (0, "", "1 job put\n")
-        assert client.ask(b"peek 1\r\n") == b"FOUND 1 600\r\n%s\r\n" % BODY
-        assert client.ask(b"peek 2\r\n") == b"NOT_FOUND\r\n"
+        # The key of the batch takes an id for itself.
+        assert client.ask(b"peek 2\r\n") == b"FOUND 2 600\r\n%s\r\n" % BODY
+        assert client.ask(b"peek 3\r\n") == b"NOT_FOUND\r\n"
 
 
 @pytest.mark.exhaustive

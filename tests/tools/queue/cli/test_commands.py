@@ -830,10 +830,8 @@ def test_a_server_that_goes_away_is_told(tmp_path: Path) -> None:
         process.kill()
         _, said = waiting.communicate(timeout=LIMIT_S)
         assert waiting.returncode == 4
-        assert said == (
-            f"beanstalk: {server.address}: the server has closed the connection, or is none of "
-            "this protocol; if it speaks TLS, write tls://HOST:PORT\n"
-        )
+        assert said.startswith("beanstalk: reserve-with-timeout: ")
+        assert "the server has closed the connection" in said
 
 
 def test_an_interrupt_ends_it_with_130(server: Server) -> None:
