@@ -130,9 +130,10 @@ def of_bytes(written: Any) -> pa.Table:
     return pa.ipc.open_stream(written).read_all()
 
 
-HOLD_NS: Final = 3600 * 10**9
+HOLD_NS: Final = 24 * 3600 * 10**9
 """How long before the newest record a day may still change, nanoseconds: a record may say that
-something was earlier, by the time in which a busy or suspended server did nothing.
+something was earlier, by the time in which a busy or suspended server did nothing.  After longer
+suspensions counts of minutes that were written before stay as they are.
 """
 
 
