@@ -23,6 +23,7 @@ from beanstalk_twisted.client.held_jobs import (
     SLICE_S,
     TOUCH,
     fate_of,
+    is_settled,
     warn,
 )
 from beanstalk_twisted.client.tls_faults import HANDSHAKE_S, TlsFault
@@ -362,11 +363,6 @@ class Client(AwaitedCommands):
             finally:
                 self._looking.discard(asked)
 
-    def _holds(self, job: Job) -> bool:
-        """Return False if the application has settled a job of this connection."""
-        link = self._link
-        return link is None or link is not job.reserved_on or link.dialogue.holds(job.id)
-
     def _end_looking(self) -> None:
         """Let no command about a job wait for the `reserve` with which `jobs` looks for another."""
         link = self._link
@@ -460,7 +456,7 @@ class HeldJob(Job):
         wait_s = FIRST_LOOK_S
         while True:
             await asyncio.sleep(wait_s)
-            if not self._client._holds(self):
+            if is_settled(self._client._link, self):
                 return
             try:
                 self._client._end_looking()
@@ -472,7 +468,7 @@ class HeldJob(Job):
 
     async def _settle(self, kind: type[BaseException] | None) -> None:
         client = self._client
-        if not client._holds(self):
+        if is_settled(client._link, self):
             return
         client._end_looking()
         if kind is None:

@@ -45,6 +45,12 @@ def fate_of(
     return BURY if stats.reserves >= attempts else RELEASE
 
 
+def is_settled(link: Any, job: Job) -> bool:
+    """Return True if the application has settled a job of this connection, the client's newest."""
+    is_of_it = link is not None and link is job.reserved_on
+    return is_of_it and job.id not in link.dialogue.exchange.reserved
+
+
 class HeldJob(Job):
     """A reserved job; ``with job:`` settles it."""
 
@@ -126,7 +132,7 @@ class Holder:
     ) -> None:  # fmt: skip
         """Delete a job, or after an exception give it back or bury it."""
         client = self._client
-        if not client._holds(job):
+        if is_settled(client._link, job):
             return
         try:
             if kind is None:
@@ -164,7 +170,7 @@ class Holder:
             job = self._held.get(number)
             if job is None:
                 continue
-            if not self._client._holds(job):
+            if is_settled(self._client._link, job):
                 self.let_go(job)
                 continue
             try:

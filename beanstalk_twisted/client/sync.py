@@ -246,11 +246,6 @@ class Client(Commands, Blocking):
             else:
                 self._carry(link, waits=False)
 
-    def _holds(self, job: Job) -> bool:
-        """Return False if the application has settled a job of this connection."""
-        link = self._link
-        return link is None or link is not job.reserved_on or link.dialogue.holds(job.id)
-
     def _next_job(self, seconds: int, holding_s: int) -> Job:
         """Reserve a job.
 

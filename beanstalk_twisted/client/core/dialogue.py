@@ -344,10 +344,6 @@ class Dialogue:
         if self.is_open and is_alone and exchange.has_unwanted and not self._can_end_wait:
             self.abort(errors.Closed("a reserve was cancelled that the server cannot end"))
 
-    def holds(self, job_id: int) -> bool:
-        """Return True if a job is reserved on this connection, as far as is known."""
-        return job_id in self.exchange.reserved
-
     # Answers.
 
     def receive(self, data: bytes) -> None:
