@@ -99,8 +99,8 @@ WITH_AND_WITHOUT_EPOLL = pytest.mark.parametrize("command", [ours_at_once, ours_
 
 
 def theirs(*options: object) -> list[str]:
-    """Give the command that runs the real one.  With -V it tells its port."""
-    return [real_beanstalkd(), "-V", "-l", "127.0.0.1", *map(str, options)]
+    """Give the command that runs the real one on a free port.  With -V it tells which."""
+    return [real_beanstalkd(), "-V", "-l", "127.0.0.1", "-p0", *map(str, options)]
 
 
 _LISTENING_V1 = re.compile(r"listening on 127\.0\.0\.1:(\d+), protocol v1")

@@ -101,7 +101,7 @@ async def every_command(client: Client) -> None:
 
 
 async def test_beanstalkd_is_sent_the_question_and_nothing_else(tmp_path: Path) -> None:
-    with ServerProcess(theirs("-p", 0), tmp_path) as server:
+    with ServerProcess(theirs(), tmp_path) as server:
         async with connected(endpoint_of(server)) as client:
             job = await client.put(b"x")
             assert await client.probe() == frozenset()

@@ -62,7 +62,7 @@ def refused(tmp_path: Path, *options: object) -> tuple[int, str]:
 def test_a_directory_of_a_beanstalkd_is_refused_with_10_and_vice_versa(tmp_path: Path) -> None:
     folder = tmp_path / "log"
     folder.mkdir()
-    with ServerProcess(theirs("-p0", "-b", folder), tmp_path) as real:
+    with ServerProcess(theirs("-b", folder), tmp_path) as real:
         real.port()
         status, said = refused(tmp_path, "-b", folder)
         assert (status, "is locked by a C beanstalkd" in said) == (10, True), said
@@ -70,7 +70,7 @@ def test_a_directory_of_a_beanstalkd_is_refused_with_10_and_vice_versa(tmp_path:
         left.unlink()
     with serving(tmp_path) as server:
         server.connect().close()
-        with ServerProcess(theirs("-p0", "-b", folder), tmp_path) as real:
+        with ServerProcess(theirs("-b", folder), tmp_path) as real:
             assert real.ended()[0] == 10
 
 

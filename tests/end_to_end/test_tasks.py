@@ -309,7 +309,7 @@ def send(to: str) -> None:
 def test_tasks_without_extensions_work_with_the_real_beanstalkd(tmp_path: Path) -> None:
     (tmp_path / "application.py").write_text(PLAIN)
     module = imported(tmp_path)
-    with ServerProcess(theirs("-p", 0), tmp_path) as server:
+    with ServerProcess(theirs(), tmp_path) as server:
         module.app.connect(f"127.0.0.1:{server.port()}")
         module.send.delay("ada")
         with pytest.raises(NotAnnounced, match="which results need"):

@@ -58,7 +58,7 @@ def test_a_server_that_does_not_know_the_word_gets_no_row(known: bytes | None) -
 
 def test_a_real_beanstalkd_gets_no_row_and_no_body_as_a_command(tmp_path: Path) -> None:
     real_beanstalkd()
-    with ServerProcess(theirs("-p", 0), tmp_path) as server:
+    with ServerProcess(theirs(), tmp_path) as server:
         with pytest.raises(SinkError, match="SINK_NO_TAG"):
             put(server.port(), iter([table(0, 3)]))
         assert b"cmd-put: 0\n" in server.connect().ask(b"stats\r\n")

@@ -148,7 +148,7 @@ def test_replay_puts_tags_where_the_server_has_them(tagged: Path, server: Server
 
 
 def test_replay_tells_what_beanstalkd_does_not_get(tagged: Path, tmp_path: Path) -> None:
-    with ServerProcess(theirs("-p", "0"), tmp_path) as process:
+    with ServerProcess(theirs(), tmp_path) as process:
         process.connect().close()
         result = replay(tagged, process, "--json")
         lost = {"idp:": "1 job", "con:": "1 job", "grp:": "2 jobs", "aft:": "1 job"}

@@ -36,7 +36,7 @@ JOB_KEYS = ("tube", "state", "pri", "delay", "ttr", "reserves", "timeouts", "rel
 @contextmanager
 def serving(directory: Path, *options: object) -> Iterator[Connection]:
     """A real beanstalkd on a directory; killed in the end."""
-    command = theirs("-p", 0, "-b", directory, *options)
+    command = theirs("-b", directory, *options)
     with ServerProcess(command, directory.parent) as server:
         connection = server.connect()
         yield connection
@@ -368,7 +368,7 @@ def check_burials(connection: Connection, source: Path, buried: dict[str, list[i
 def test_a_running_server_is_refused_and_not_disturbed(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
-    with ServerProcess(theirs("-p", 0, "-b", source), tmp_path) as server:
+    with ServerProcess(theirs("-b", source), tmp_path) as server:
         connection = server.connect()
         assert connection.ask(b"put 0 0 1 1\r\nx\r\n") == b"INSERTED 1\r\n"
         assert holder_of(str(source)) == server.process.pid
@@ -378,7 +378,7 @@ def test_a_running_server_is_refused_and_not_disturbed(tmp_path: Path) -> None:
             assert f"process {server.process.pid}" in result.stderr
             assert f"cp -a {source} COPY" in result.stderr
         assert not (tmp_path / "ours").exists()
-        with ServerProcess(theirs("-p", 0, "-b", source), tmp_path) as second:
+        with ServerProcess(theirs("-b", source), tmp_path) as second:
             assert second.ended()[0] == 10, "it has its lock still"
         assert connection.ask(b"delete 1\r\n") == b"DELETED\r\n"
         connection.close()

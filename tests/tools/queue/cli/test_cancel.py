@@ -67,7 +67,7 @@ def test_a_job_that_is_cancelled_ends_its_command(server: Server) -> None:
 
 
 def test_the_real_one_has_no_cancel(tmp_path: Path) -> None:
-    with ServerProcess(theirs("-p", 0), tmp_path) as running:
+    with ServerProcess(theirs(), tmp_path) as running:
         server = Server(running)
         job = server.run("put", "x").strip()
         result = server.result("cancel", job)

@@ -63,7 +63,7 @@ def told(result: Result) -> dict[str, Any]:
 def address(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    command = ours("-p0") if request.param == "ours" else theirs("-p0")
+    command = ours("-p0") if request.param == "ours" else theirs()
     with ServerProcess(command, tmp_path_factory.mktemp("server")) as server:
         server.connect().close()
         address = f"127.0.0.1:{server.port()}"

@@ -761,7 +761,7 @@ def test_on_a_terminal_kicking_dead_letters_asks_first(server: Server) -> None:
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Relay]]:
     """Run the real beanstalkd, and note what it is sent."""
-    with ServerProcess(theirs("-p", 0), tmp_path_factory.mktemp("real")) as running:
+    with ServerProcess(theirs(), tmp_path_factory.mktemp("real")) as running:
         server = Server(running)
         listener = Relay(running.port())
         server.address = listener.address

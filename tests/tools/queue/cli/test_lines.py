@@ -228,7 +228,7 @@ def test_a_job_that_waits_for_a_group_that_is_not_there_is_buried(
 
 
 def test_a_beanstalkd_takes_what_it_knows_and_lists_nothing(tmp_path: Path) -> None:
-    with ServerProcess(theirs("-p", 0), tmp_path) as server:
+    with ServerProcess(theirs(), tmp_path) as server:
         server.connect().close()
         lines = [
             {"tube": "t", "body": "1", "priority": 4, "ttr_s": 9},
