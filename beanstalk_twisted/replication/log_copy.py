@@ -231,7 +231,7 @@ class Applying:
     def _apply(self, piece: Piece) -> Iterator[None]:
         following, header = self._queue.following, piece.header
         if header is not None:
-            following.not_below(header.next_job_id)
+            following.not_below(self._log.next_job_id)
             if header.flags & REHOMED:
                 # Its first records may rest on names of the segment before it.
                 self._name_tubes(piece)
@@ -275,7 +275,7 @@ class Applying:
             frames.record_arrays(content, frame, range(frame.n_rec))[0],
             frames.heap(content, frame),
         )
-        self._log.has_job()
+        self._log.note_job(max(ids))
         size = frame.rec_size
         for first in range(0, len(ids), BULK_RECORDS):
             last = min(first + BULK_RECORDS, len(ids))
@@ -294,13 +294,15 @@ class Applying:
     def _apply_record(self, piece: Piece, frame: Frame, at: int) -> Iterator[None] | None:
         """:return: what is left to be done, if it is done in slices."""
         raw, data = frames.whole_record(piece.write.content, frame, at)
+        segment, lsn = piece.write.segment, frame.base_lsn + at
         if raw[TYPE] not in JOB_KINDS:
-            return self._apply_other(decode_record(raw, data), piece.write.segment)
-        self._log.has_job()
-        lsn = frame.base_lsn + at if self._queue.state.jobs.keeps_places else 0
-        self._queue.following.job(decode_job(raw, data), lsn, piece.write.segment, frame.time_ns)
+            return self._apply_other(decode_record(raw, data), segment, lsn)
+        self._log.note_job(raw[JOB_ID])
+        kept_lsn = lsn if self._queue.state.jobs.keeps_places else 0
+        self._queue.following.job(decode_job(raw, data), kept_lsn, segment, frame.time_ns)
         return None
 
-    def _apply_other(self, record: Record, segment: int) -> Iterator[None]:
-        self._log.has_other(record)
+    def _apply_other(self, record: Record, segment: int, lsn: int) -> Iterator[None]:
+        self._log.note(record, segment, lsn)
+        self._queue.following.not_below(self._log.next_job_id, self._log.next_tube_id)
         yield from (None for _ in self._queue.following.other(record, segment))
