@@ -1,7 +1,6 @@
 """Catch-up of a server that starts with the stream (docs/replication-log.md, "A start")."""
 
 from collections.abc import Callable, Sequence
-from copy import copy
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
@@ -188,14 +187,19 @@ class CatchUp:
         log: FollowedLog,
     ) -> CaughtUp:  # fmt: skip
         self._on("locate")
-        if self._mark.is_filling and self._may_fill(found) and await self._is_part_of_ours(first):
-            return self._done("fill", self._reader.ends.last)
+        may_fill = self._mark.is_filling and self._may_fill(found)
         common, positions = await self._common(found, first)
         check = HistoryCheck(self._directory, common, self.notes, found.oldest_alive)
         going = None
         if common is not None:
             self._on("compare")
             going = await self._compare(check, positions[common])
+            is_all = positions[common] == first.position and not going.differs
+            if may_fill and is_all and self._mark.is_filling:
+                if going.seen_to < self._reader.ends.last:
+                    # Nothing of a filling expires: whoever has answered does not know all yet.
+                    raise Behind(f"message {going.seen_to + 1} could not be read")
+                return self._done("fill", self._reader.ends.last)
         await self._refuse_loss(found, first, common, positions, check)
         if going is None or not check.has_common:
             self._on("discard")
@@ -245,7 +249,6 @@ class CatchUp:
         positions = await self._positions(headers)
         if not positions:
             return None, positions
-        # Where a filling ends is not known: all of it is gone through.
         sure = [] if self._mark.is_filling else _in_place(positions)
         if not (sure or self._mark.is_filling) and await self._is_late(found, first, positions):
             return None, {}
@@ -255,7 +258,8 @@ class CatchUp:
         """Where these segments begin, the newest first, up to one that is in place."""
         positions: dict[int, int] = {}
         for header in headers:
-            if _in_place(positions):
+            # Where a filling ends is not known: all of it is gone through.
+            if _in_place(positions) and not self._mark.is_filling:
                 break
             beginning = await self._index.find(header)
             if beginning is not None and beginning.header == header:
@@ -294,9 +298,11 @@ class CatchUp:
         start = first.position if common is None else positions[common]
         # With this `StreamHistory.trim_seq` the rest counts for nothing.
         enough = 1 << 64 if is_later else first.header.seq
-        told, ahead = StreamHistory(), self._reader.all_from(start)
-        while told.trim_seq < enough and (message := await ahead.next()) is not None:
+        told = StreamHistory()
+        async for message in self._reader.all_from(start):
             told.take(decode(message.payload))
+            if told.trim_seq >= enough:
+                break
         began = began_alone(headers, base.incarnation, told.headers)
         path, url = self._directory.path, self._url
         if began is not None:
@@ -306,32 +312,12 @@ class CatchUp:
 
     # Comparing.
 
-    async def _is_part_of_ours(self, first: SegmentStart) -> bool:
-        """Whether this server has filled a part of the stream: all that is there is here."""
-        check = HistoryCheck(self._directory, None, [])
-        going, is_filling = await self._look_through(check, first.position)
-        if not is_filling or going.differs:
-            return False
-        if going.seen_to < self._reader.ends.last:
-            # Nothing of a filling expires: whoever has answered does not know all of it yet.
-            raise Behind(f"message {going.seen_to + 1} could not be read")
-        return True
-
-    async def _look_through(
-        self, check: HistoryCheck, position: int
-    ) -> "tuple[_Comparing, bool]":  # fmt: skip
-        """:return: how far it has come, and whether the stream is being filled there."""
-        mark = copy(self._mark)
-        going = await self._compare(check, position)
-        is_filling, self._mark = self._mark.is_filling, mark
-        return going, is_filling
-
     async def _compare(self, check: HistoryCheck, position: int) -> "_Comparing":
-        ahead, going = self._reader.all_from(position), _Comparing(self._url, position, self._mark)
-        is_same = True
-        while is_same and (messages := await ahead.some()):
+        going = _Comparing(self._url, position, self._mark)
+        async for messages in self._reader.batches_from(position):
             self._progress(messages[0].position, self._reader.ends.last)
-            is_same = await self._on_disk(partial(going.compare, check, messages))
+            if not await self._on_disk(partial(going.compare, check, messages)):
+                break
         if going.gaps.is_torn and (since := going.gaps.since) is not None:
             await self._reader.refuse_purged(since + 1)
             raise torn(self._url, since)
