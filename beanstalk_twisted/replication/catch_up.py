@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
-from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import Damaged, Incompatible
 from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.binlog.segments.format import SegmentHeader
@@ -31,7 +30,7 @@ from beanstalk_twisted.replication.local_log import (
 )
 from beanstalk_twisted.replication.membership import NoteText, read_note
 from beanstalk_twisted.replication.states import CATCH_UP, SURVEYING, WAITS_TO_FILL
-from beanstalk_twisted.replication.stream.interface import Message, Stream
+from beanstalk_twisted.replication.stream.interface import Message
 from beanstalk_twisted.replication.stream.messages import (
     MAX_IN_FLIGHT,
     Assembler,
@@ -51,10 +50,8 @@ from beanstalk_twisted.replication.stream_reading import (
     SegmentStart,
     StreamReader,
 )
+from beanstalk_twisted.replication.waits import Node
 from beanstalk_twisted.replication.window import MAX_STEPPED
-from beanstalk_twisted.rules.workqueue import WorkQueue
-from beanstalk_twisted.storage.clock import LogClock
-from beanstalk_twisted.storage.io_thread import Io
 from beanstalk_twisted.storage.opening import cannot_use, load
 
 T = TypeVar("T")
@@ -96,22 +93,21 @@ class CatchUp:
     """
 
     def __init__(
-        self, directory: Directory, io: Io, ask: Ask, stream: Stream,
-        progress: Callable[[int, int], None] = lambda position, last: None,
-        began: Callable[[], None] = lambda: None,
+        self, node: Node, ask: Ask, progress: Callable[[int, int], None],
+        began: Callable[[], None],
     ) -> None:  # fmt: skip
         """:param began: called when `CaughtUp.last` is known.
-        :param progress: told the position of a message that is to be compared, and of the last one.
+        :param progress: called with the position of a message that will be compared, and the last.
         """
-        self._directory = directory
-        self._io = io
-        self._url = stream.url
-        self._reader = StreamReader(stream, ask)
+        self._node = node
+        self._directory = node.directory
+        self._url = node.stream.url
+        self._reader = StreamReader(node.stream, ask)
         self._progress = progress
         self._began = began
         self.state = SURVEYING
         self.notes: list[str] = []
-        self._index = SegmentIndex(self._reader, stream.url, progress)
+        self._index = SegmentIndex(self._reader, self._url, progress)
         self._mark = FillMark()
 
     def _on(self, trigger: str) -> None:
@@ -120,14 +116,13 @@ class CatchUp:
     async def _on_disk(self, work: Callable[[], T]) -> T:
         """:raise CannotUse: the disk refuses."""
         try:
-            return await self._io.run(work)
+            return await self._node.io.run(work)
         except OSError as problem:
             raise cannot_use(self._directory, problem) from problem
 
-    async def run(self, queue: WorkQueue, clock: LogClock, log: FollowedLog) -> CaughtUp:
-        """Catch up with the stream, and load what is here then.
+    async def run(self, log: FollowedLog) -> CaughtUp:
+        """Catch up with the stream, and load what is here then; ``log`` continues from there.
 
-        :param queue: without jobs; ``log`` follows with it.
         :raise BinlogError: the log here or that of the stream cannot be used.
         """
         survey = await self._on_disk(self._look)
@@ -144,7 +139,7 @@ class CatchUp:
         if not survey.names_of_segments:
             # What comes before the first beginning goes on where nobody knows.
             return self._done("snapshot", first.position - 1)
-        return await self._bring_together(survey, first, queue, clock, log)
+        return await self._bring_together(survey, first, log)
 
     def _without_segments(self, found: LocalLog) -> CaughtUp:
         """The stream has messages, and no segment: its filling has begun, and nothing more."""
@@ -183,8 +178,7 @@ class CatchUp:
         return look_at_log(directory, lambda done, total: None)
 
     async def _bring_together(
-        self, found: LocalLog, first: SegmentStart, queue: WorkQueue, clock: LogClock,
-        log: FollowedLog,
+        self, found: LocalLog, first: SegmentStart, log: FollowedLog
     ) -> CaughtUp:  # fmt: skip
         self._on("locate")
         may_fill = self._mark.is_filling and self._may_fill(found)
@@ -211,11 +205,13 @@ class CatchUp:
         await self._on_disk(partial(remove_loss_note, self._directory))
         is_same = not (check.has_cut or found.survey.problems)
         read = (lambda *_: Replay(found.survey)) if is_same else read_followed
+        node = self._node
+        loading = partial(
+            load, node.directory, node.queue, node.clock, NullReport(), read, is_followed=True
+        )
         self._on("load")
         try:
-            replay = await self._on_disk(
-                partial(load, self._directory, queue, clock, NullReport(), read, is_followed=True)
-            )
+            replay = await self._on_disk(loading)
         except Damaged as problem:
             self._on("discard")
             # It ended before it was told which segments are dead, whose jobs it has states of.

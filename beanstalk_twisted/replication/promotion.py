@@ -29,7 +29,7 @@ from beanstalk_twisted.replication.local_log import NullReport, remove_loss_note
 from beanstalk_twisted.replication.membership import Identity, note_text
 from beanstalk_twisted.replication.publisher import Publisher
 from beanstalk_twisted.replication.states import IDLE, PROMOTION
-from beanstalk_twisted.replication.stream.interface import HeldLease, Stream, WrongPosition
+from beanstalk_twisted.replication.stream.interface import HeldLease, WrongPosition
 from beanstalk_twisted.replication.stream.messages import (
     NO_TERM,
     PART_BYTES,
@@ -41,10 +41,8 @@ from beanstalk_twisted.replication.stream.messages import (
     write_of,
 )
 from beanstalk_twisted.replication.stream_reading import Behind
-from beanstalk_twisted.replication.waits import Waits
-from beanstalk_twisted.rules.workqueue import WorkQueue
-from beanstalk_twisted.storage.clock import LogClock
-from beanstalk_twisted.storage.io_thread import Io, Reactor
+from beanstalk_twisted.replication.waits import Node, Waits
+from beanstalk_twisted.storage.io_thread import Io
 from beanstalk_twisted.storage.opening import (
     Beginning,
     OpenLog,
@@ -230,23 +228,10 @@ class Promotion:
     :ivar state: one of `states.PROMOTION`.
     """
 
-    def __init__(
-        self, stream: Stream, directory: Directory, queue: WorkQueue, clock: LogClock,
-        reactor: Reactor, io: Io, waits: Waits, lease_s: float, segment_bytes: int,
-        now_ns: Callable[[], int], who: Identity, made: type[Publisher],
-    ) -> None:  # fmt: skip
-        """:param made: told of what appends this server's messages, from its first one on."""
-        self._stream = stream
-        self._directory = directory
-        self._queue = queue
-        self._clock = clock
-        self._reactor = reactor
-        self._io = io
+    def __init__(self, node: Node, waits: Waits, made: type[Publisher]) -> None:
+        """:param made: what appends this server's messages, from its first one on."""
+        self._node = node
         self._waits = waits
-        self._lease_s = lease_s
-        self._segment_bytes = segment_bytes
-        self._now_ns = now_ns
-        self._who = who
         self._made = made
         self._publisher: Publisher | None = None
         self.state = IDLE
@@ -269,9 +254,10 @@ class Promotion:
         :raise Behind: another server was first.
         """
         self._on("fill")
-        loading = partial(load, self._directory, self._queue, self._clock, NullReport())
-        found: Replay = await self._waits.wait(self._io.run(loading))
-        beginning = await self._waits.wait(self._io.run(partial(self._prepare, found)))
+        node = self._node
+        loading = partial(load, node.directory, node.queue, node.clock, NullReport())
+        found: Replay = await self._waits.wait(node.io.run(loading))
+        beginning = await self._waits.wait(node.io.run(partial(self._prepare, found)))
         self._on("upload")
         publisher = self._new_publisher(position)
         is_purged: list[Future[None]] = []
@@ -279,21 +265,21 @@ class Promotion:
         def purge_and_tell(done: int, total: int) -> None:
             if not is_purged:
                 # What was filled before is fenced off now.
-                is_purged.append(self._stream.purge(position + 1))
+                is_purged.append(node.stream.purge(position + 1))
             progress(done, total)
 
         before = found.position(bytes(16))
         try:
             await fill(
-                publisher, self._directory, self._io, before.ends, before.next_lsn - 1, self._who,
-                self._clock.now_ns, purge_and_tell,
+                publisher, node.directory, node.io, before.ends, before.next_lsn - 1, node.who,
+                node.clock.now_ns, purge_and_tell,
             )  # fmt: skip
             return await self._append(beginning, publisher)
         except WrongPosition as problem:
             raise Behind(f"another server has appended to it: {problem}") from problem
 
     def _prepare(self, found: Predecessor) -> Beginning:
-        return prepare(self._queue, self._clock, self._segment_bytes, found)
+        return prepare(self._node.queue, self._node.clock, self._node.segment_bytes, found)
 
     async def begin_segment(self, log: FollowedLog, position: int) -> Begun:
         """Begin a segment behind the log that was followed.
@@ -301,26 +287,27 @@ class Promotion:
         :param position: of the newest message, which was applied.
         :raise WrongPosition: another server was first; this one may go on following.
         """
-        self._clock.not_before(log.time_ns)
+        self._node.clock.not_before(log.time_ns)
         beginning = self._prepare(log)
         try:
             return await self._append(beginning, self._new_publisher(position))
         except WrongPosition:
             self._on("refused")
             self._publisher = None
-            self._queue.stop_keeping()
+            self._node.queue.stop_keeping()
             raise
 
     def _new_publisher(self, position: int) -> Publisher:
+        node, lease = self._node, HeldLease(self._node.lease_s)
         self._publisher = publisher = self._made(
-            self._stream, self._reactor, self._now_ns, HeldLease(self._lease_s), position, self._who
+            node.stream, node.reactor, node.now_ns, lease, position, node.who
         )
         return publisher
 
     async def _append(self, beginning: Beginning, publisher: Publisher) -> Begun:
         """:raise WrongPosition: another server was first."""
         self._on("begin")
-        write = write_of(beginning.batch, self._clock.now_ns())
+        write = write_of(beginning.batch, self._node.clock.now_ns())
         publisher.begin_term(term_of(write) or NO_TERM)
         first, *others = encode_write(write)
         # Nothing of a server that is not the first one may come in behind that one.
@@ -333,8 +320,8 @@ class Promotion:
             for each in appended:
                 each.addErrback(_ignore)
         # Nothing is said to anybody before the lease is in the stream, which does not expire.
-        text = note_text(self._who, lease_s=publisher.lease.seconds)
-        note = encode_note(Kind.HEARTBEAT, write.last_lsn, self._clock.now_ns(), text)
+        text = note_text(self._node.who, lease_s=publisher.lease.seconds)
+        note = encode_note(Kind.HEARTBEAT, write.last_lsn, self._node.clock.now_ns(), text)
         await self._waits.wait(publisher.append(note, lsn=write.last_lsn))
         self._on("accepted")
         return Begun(beginning, publisher)
@@ -342,12 +329,12 @@ class Promotion:
     async def write(self, begun: Begun, why: str) -> Promoted:
         """This server is active: bring its own disk to where the stream is."""
         writing = partial(self._write_all, begun.beginning)
-        opened = await self._waits.wait(self._io.run(writing))
-        self._queue.finish_following(self._clock.now_ns())
+        opened = await self._waits.wait(self._node.io.run(writing))
+        self._node.queue.finish_following(self._node.clock.now_ns())
         self._on("written")
         return Promoted(opened, begun.publisher, why)
 
     def _write_all(self, beginning: Beginning) -> OpenLog:
-        remove_loss_note(self._directory)
-        notes = tidied(self._directory, beginning.found)
-        return write_beginning(self._directory, beginning, notes, is_witnessed=True)
+        remove_loss_note(self._node.directory)
+        notes = tidied(self._node.directory, beginning.found)
+        return write_beginning(self._node.directory, beginning, notes, is_witnessed=True)
