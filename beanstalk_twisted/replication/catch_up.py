@@ -7,26 +7,13 @@ from typing import Final, NamedTuple, TypeVar
 from beanstalk_twisted.binlog.errors import Damaged, Incompatible
 from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.binlog.segments.format import SegmentHeader
+from beanstalk_twisted.replication import local_log
 from beanstalk_twisted.replication.followed_log import FollowedLog, is_unfinished
 from beanstalk_twisted.replication.local_log import (
     HistoryCheck,
     LocalLog,
     NullReport,
     StreamHistory,
-    began_alone,
-    begins_nowhere,
-    look_at_log,
-    lost_by_stream,
-    newer_message,
-    not_whole,
-    other_store,
-    purge_command,
-    read_followed,
-    remove_loss_note,
-    remove_segments,
-    torn,
-    why_left,
-    written_alone,
 )
 from beanstalk_twisted.replication.membership import NoteText, read_note
 from beanstalk_twisted.replication.states import CATCH_UP, SURVEYING, WAITS_TO_FILL
@@ -135,7 +122,9 @@ class CatchUp:
             return self._without_segments(survey)
         local = survey.survey.segments
         if local and local[0].header.store_uuid != first.header.store_uuid:
-            raise other_store(self._url, local[0].header.store_uuid, first.header.store_uuid)
+            raise local_log.other_store(
+                self._url, local[0].header.store_uuid, first.header.store_uuid
+            )
         if not survey.names_of_segments:
             # What comes before the first beginning goes on where nobody knows.
             return self._done("snapshot", first.position - 1)
@@ -144,13 +133,13 @@ class CatchUp:
     def _without_segments(self, found: LocalLog) -> CaughtUp:
         """The stream has messages, and no segment: its filling has begun, and nothing more."""
         if not self._mark.is_filling and self._index.is_of_queue:
-            raise begins_nowhere(self._url)
+            raise local_log.begins_nowhere(self._url)
         if not self._mark.is_filling:
             raise Incompatible(
                 f"{self._url}: no segment begins among its first messages: it is no log of "
                 f"a queue, or of a later version. Name another stream with --replicate; if it was "
                 f"made for this queue somebody else writes to it: purge it "
-                f"({purge_command(self._url)}), and start again."
+                f"({local_log.purge_command(self._url)}), and start again."
             )
         if self._may_fill(found):
             return self._done("fill", self._reader.ends.last)
@@ -175,7 +164,7 @@ class CatchUp:
         for name in directory.names():
             if is_unfinished(name):
                 directory.remove(name)
-        return look_at_log(directory, lambda done, total: None)
+        return local_log.look_at_log(directory, lambda done, total: None)
 
     async def _bring_together(
         self, found: LocalLog, first: SegmentStart, log: FollowedLog
@@ -198,13 +187,13 @@ class CatchUp:
         if going is None or not check.has_common:
             self._on("discard")
             await self._on_disk(check.remove_all)
-            await self._on_disk(partial(remove_loss_note, self._directory))
+            await self._on_disk(partial(local_log.remove_loss_note, self._directory))
             return self._done("snapshot", first.position - 1)
         self._on("cut")
         await self._on_disk(check.finish)
-        await self._on_disk(partial(remove_loss_note, self._directory))
+        await self._on_disk(partial(local_log.remove_loss_note, self._directory))
         is_same = not (check.has_cut or found.survey.problems)
-        read = (lambda *_: Replay(found.survey)) if is_same else read_followed
+        read = (lambda *_: Replay(found.survey)) if is_same else local_log.read_followed
         node = self._node
         loading = partial(
             load, node.directory, node.queue, node.clock, NullReport(), read, is_followed=True
@@ -215,7 +204,7 @@ class CatchUp:
         except Damaged as problem:
             self._on("discard")
             # It ended before it was told which segments are dead, whose jobs it has states of.
-            await self._on_disk(partial(remove_segments, self._directory))
+            await self._on_disk(partial(local_log.remove_segments, self._directory))
             raise Behind(
                 f"the log here could not be read alone and was removed: {problem}"
             ) from problem
@@ -282,9 +271,9 @@ class CatchUp:
 
         :raise Incompatible: it is; nothing was changed.
         """
-        lost = await self._on_disk(partial(why_left, self._directory))
+        lost = await self._on_disk(partial(local_log.why_left, self._directory))
         if lost is not None and (common is None or await self._on_disk(check.would_cut)):
-            raise lost_by_stream(self._directory.path, self._url, lost)
+            raise local_log.lost_by_stream(self._directory.path, self._url, lost)
         headers = [segment.header for segment in found.survey.segments]
         [base] = [each for each in headers if each.seq == common] or [first.header]
         is_older = found.oldest_alive < first.header.seq
@@ -299,12 +288,12 @@ class CatchUp:
             told.take(decode(message.payload))
             if told.trim_seq >= enough:
                 break
-        began = began_alone(headers, base.incarnation, told.headers)
+        began = local_log.began_alone(headers, base.incarnation, told.headers)
         path, url = self._directory.path, self._url
         if began is not None:
-            raise written_alone(path, url, began)
+            raise local_log.written_alone(path, url, began)
         if is_older and told.trim_seq < first.header.seq:
-            raise not_whole(url, first.header.seq, told.trim_seq)
+            raise local_log.not_whole(url, first.header.seq, told.trim_seq)
 
     # Comparing.
 
@@ -316,7 +305,7 @@ class CatchUp:
                 break
         if going.gaps.is_torn and (since := going.gaps.since) is not None:
             await self._reader.refuse_purged(since + 1)
-            raise torn(self._url, since)
+            raise local_log.torn(self._url, since)
         return going
 
 
@@ -365,7 +354,7 @@ class _Comparing:
         self._is_handed_over = False
         self.seen_to, found = message.position, decode(message.payload)
         if isinstance(found, Malformed) and found.is_newer:
-            raise newer_message(self._url, message.position, found.why)
+            raise local_log.newer_message(self._url, message.position, found.why)
         if isinstance(found, Malformed) or self._assembler.passes_over(found):
             self.gaps.passed_over()
         elif isinstance(found, Part):

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
@@ -120,7 +119,6 @@ class LogCopy:
         self._pieces: list[Piece] = []
         self._trim_seq = self._trimmed = 0
         self._is_writing = self._has_failed = False
-        self._idle: list[Deferred[None]] = []
         self._syncing: IDelayedCall | None = None
 
     def begin(self, seq: int) -> None:
@@ -150,9 +148,8 @@ class LogCopy:
         """:raise WriteFailed: the disk refused."""
         self._stop_syncs()
         while self._is_writing:
-            idle: Deferred[None] = Deferred()
-            self._idle.append(idle)
-            await idle
+            # One piece of work after the other: what was given to the disk is done then.
+            await self._io.run(lambda: None)
         if not self._has_failed:
             await self._io.run(self._files.close)
 
@@ -177,7 +174,6 @@ class LogCopy:
         if self._syncing is None:
             self._syncing = self._reactor.callLater(SYNC_S, self._sync)
         self._go_on()
-        self._tell_idle()
 
     def _sync(self) -> None:
         self._syncing = None
@@ -189,13 +185,6 @@ class LogCopy:
         if not self._has_failed:
             self._has_failed = True
             self._failed(failure)
-        self._tell_idle()
-
-    def _tell_idle(self) -> None:
-        if not self._is_writing:
-            idle, self._idle = self._idle, []
-            for each in idle:
-                each.callback(None)
 
 
 SLICE_RECORDS: Final = 250

@@ -72,59 +72,44 @@ async def fill(
     :raise Damaged: a segment cannot be read.
     :raise StreamError: as `Publisher.append`.
     """
-    filling = _Filling(publisher, sum(ends.values()), progress)
+    done, total = 0, sum(ends.values())
+    under_way: deque[Deferred[int]] = deque()
+
+    def append(payload: bytes, begins: int = 0) -> "Deferred[int]":
+        under_way.append(publisher.append(payload, begins=begins))
+        return under_way[-1]
+
+    def note_done(position: int, size: int) -> int:
+        nonlocal done
+        done = min(done + size, total)
+        progress(done, total)
+        return position
+
+    async def rest(most_bytes: int = -1) -> None:
+        while under_way and publisher.waiting_bytes > most_bytes:
+            await under_way.popleft()
+
     try:
         text = note_text(who)
-        filling.append(encode_note(Kind.FILL_BEGINS, log_lsn, log_ns(), text, min(ends, default=0)))
+        append(encode_note(Kind.FILL_BEGINS, log_lsn, log_ns(), text, min(ends, default=0)))
         # Of two that fill at once one ends here, and nothing of it comes in behind the other's.
-        await filling.rest()
+        await rest()
         last_lsn = 0
         for seq, end in ends.items():
             writes = pieces(directory, seq, end)
             while (write := await io.run(partial(next, writes, None))) is not None:
-                await filling.write(write)
+                await rest(MAX_AHEAD_BYTES)
+                first, *others = encode_write(write)
+                newest = append(first, write.segment if write.begins else 0)
+                for part in others:
+                    newest = append(part)
+                newest.addCallback(note_done, len(write.content))
                 last_lsn = write.last_lsn
-        filling.append(encode_note(Kind.FILL_ENDS, last_lsn, log_ns(), text))
-        await filling.rest()
+        append(encode_note(Kind.FILL_ENDS, last_lsn, log_ns(), text))
+        await rest()
     finally:
-        filling.leave()
-
-
-class _Filling:
-    def __init__(
-        self, publisher: Publisher, total: int, progress: Callable[[int, int], None]
-    ) -> None:
-        self._publisher = publisher
-        self._done, self._total = 0, total
-        self._progress = progress
-        self._appended: deque[Deferred[int]] = deque()
-
-    def append(self, payload: bytes, begins: int = 0) -> "Deferred[int]":
-        appended = self._publisher.append(payload, begins=begins)
-        self._appended.append(appended)
-        return appended
-
-    async def write(self, write: Write) -> None:
-        """Append a piece when there is not too much ahead of it."""
-        while self._appended and self._publisher.waiting_bytes > MAX_AHEAD_BYTES:
-            await self._appended.popleft()
-        begins = write.segment if write.begins else 0
-        for part in encode_write(write):
-            appended, begins = self.append(part, begins), 0
-        appended.addCallback(self._note_done, len(write.content))
-
-    async def rest(self) -> None:
-        while self._appended:
-            await self._appended.popleft()
-
-    def leave(self) -> None:
-        for appended in self._appended:
+        for appended in under_way:
             appended.addErrback(_ignore)
-
-    def _note_done(self, position: int, size: int) -> int:
-        self._done += size
-        self._progress(min(self._done, self._total), self._total)
-        return position
 
 
 def pieces(directory: Directory, seq: int, end: int) -> Iterator[Write]:

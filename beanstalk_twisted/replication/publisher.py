@@ -371,7 +371,7 @@ class Publisher:
             self._fail_stop.caught()
 
     def hand_over(self) -> "Deferred[None]":
-        """The log has ended in order: say so when all of it is in the stream, and then nothing more.
+        """The log has ended in order: say so when all of it is in the stream, then nothing more.
 
         :return: fires when that is in the stream, after a timeout, or when it never will be.
         """

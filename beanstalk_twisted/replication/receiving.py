@@ -19,7 +19,6 @@ from beanstalk_twisted.replication.stream.interface import (
     Following,
     Message,
     Silence,
-    Stream,
     StreamError,
     Unreachable,
 )
@@ -63,37 +62,8 @@ class Poller:
                 self._silence.heard(self._node.now_ns())
 
 
-class Missing:
-    """Detects purged messages."""
-
-    def __init__(self, stream: Stream, gaps: Gaps, poller: Poller, spawn: Spawn) -> None:
-        self._stream = stream
-        self._gaps = gaps
-        self._poller = poller
-        self._spawn = spawn
-        self._is_looking = False
-
-    def look(self) -> None:
-        if not self._is_looking:
-            self._is_looking = True
-            self._spawn(self._refuse_if_purged())
-
-    async def _refuse_if_purged(self) -> None:
-        """:raise Behind: what is missing was purged."""
-        ends = await self._poller.ask(self._stream.ends)
-        self._is_looking = False
-        if self._gaps.since is not None:
-            _refuse_purged(self._gaps.since, ends)
-
-    def refuse(self, position: int, ends: Ends) -> None:
-        """:raise Behind: more than heartbeats may be missing behind some message."""
-        since = self._gaps.known_to(position)
-        _refuse_purged(since, ends)
-        if self._gaps.is_torn:
-            raise Behind(f"messages behind {since} are missing")
-
-
-def _refuse_purged(since: int, ends: Ends) -> None:
+def refuse_purged(since: int, ends: Ends) -> None:
+    """:raise Behind: messages after this one were purged."""
     if ends.first > since + 1:
         raise Behind(f"messages from {since + 1} on were purged")
 

@@ -22,10 +22,10 @@ from beanstalk_twisted.replication.receiving import (
     HEARS_NOTHING,
     RETRY_S,
     SAID_OF,
-    Missing,
     Poller,
     ReceiveBuffer,
     StandbyFigures,
+    refuse_purged,
     why_active,
     why_not_in_sync,
 )
@@ -86,7 +86,7 @@ class Standby:
         self.heard_lease_s = 0.0
         self.state = states.CATCHING_UP
         self._progress = CATCHES_UP
-        self._is_unheard = False
+        self._is_unheard = self._looks_for_missing = False
         self._active = self._handed_over_by = ""
         self._log = FollowedLog()
         self._applying = Applying(node.queue, self._log)
@@ -109,7 +109,6 @@ class Standby:
             node, self._poller.ask, self._note_progress,
             lambda: self._silence.heard(node.now_ns()),
         )  # fmt: skip
-        self._missing = Missing(node.stream, self._gaps, self._poller, self._spawn)
         self._buffer = ReceiveBuffer(
             node, self._silence, self._waits, self._spawn, self._fail, self._arrived
         )
@@ -293,7 +292,7 @@ class Standby:
     def _take(self, message: Message) -> None:
         """:raise Behind: it does not go on where the log here ends."""
         if self._gaps.step(self._position, message.position):
-            self._missing.look()
+            self._look_for_missing()
         self._position = message.position
         found = decode(message.payload)
         if self._assembler.passes_over(found):
@@ -311,6 +310,18 @@ class Standby:
                 # It may have taken the place of another, as one that is stale.
                 self._gaps.passed_over()
                 self.foreign.note(message.position, found.why)
+
+    def _look_for_missing(self) -> None:
+        if not self._looks_for_missing:
+            self._looks_for_missing = True
+            self._spawn(self._refuse_purged())
+
+    async def _refuse_purged(self) -> None:
+        """:raise Behind: what is missing was purged."""
+        ends = await self._poller.ask(self._node.stream.ends)
+        self._looks_for_missing = False
+        if self._gaps.since is not None:
+            refuse_purged(self._gaps.since, ends)
 
     def _take_part(self, part: Part) -> None:
         segment = part.write.segment
@@ -359,7 +370,7 @@ class Standby:
             self._gaps.acknowledged(note.last_lsn, self._log.last_lsn)
         if self._gaps.is_torn:
             # More may be missing by now than when the gap was seen first.
-            self._missing.look()
+            self._look_for_missing()
         self._mark.note(note, self._position, self._log.last_lsn)
         self._hear_lease(said.lease_s)
         # What was received behind it says that another server has begun.
@@ -406,7 +417,9 @@ class Standby:
         self._on("check")
         ends = await self._poller.ask(self._node.stream.ends)
         if self._is_silent:
-            self._missing.refuse(self._position, ends)
+            refuse_purged(self.known_to, ends)
+            if self._gaps.is_torn:
+                raise Behind(f"messages behind {self.known_to} are missing")
         if ends.last > self._position and self._is_silent:
             await self._go_to_end(ends)
         elif ends.last == self._position and self._is_silent:
