@@ -316,7 +316,7 @@ def test_nothing_is_answered_any_more_when_the_disk_has_failed() -> None:
 def test_a_log_that_is_lost_is_told_once() -> None:
     server = logged()
     told: list[Failure] = []
-    server.service.failed = told.append
+    server.service.fail_stop.end = told.append
     assert isinstance(server.directory, MemoryDirectory)
 
     def broken(operation: str, name: str) -> None:

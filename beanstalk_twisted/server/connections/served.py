@@ -116,7 +116,7 @@ class ServedConnections:
     def __init__(
         self, sessions: Sessions, context: ExecutionContext, turns: TurnScheduler,
         settings: Settings, reactor: Clock, headroom: Headroom, anomalies: Anomalies,
-        ends: FailStop,
+        fail_stop: FailStop,
     ) -> None:  # fmt: skip
         self.context = context
         self.turns = turns
@@ -125,7 +125,7 @@ class ServedConnections:
         self.stalled = self.wrapped_ended = 0
         self.is_stopping = False
         self.is_log_congested: Callable[[], bool] = lambda: False
-        self._fail_stop = ends
+        self.fail_stop = fail_stop
         self._headroom = headroom
         self._anomalies = anomalies
         self.settings = settings

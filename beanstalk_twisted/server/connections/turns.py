@@ -73,7 +73,7 @@ class TurnScheduler:
 
     def __init__(
         self, reactor: Clock, context: ExecutionContext,
-        connections: Mapping[Session, ServedConnection], ends: FailStop,
+        connections: Mapping[Session, ServedConnection], fail_stop: FailStop,
         plan: Callable[[], None], set_timer: Callable[[], None],
     ) -> None:  # fmt: skip
         """:param plan: called outside of turns after what may have changed something: sees that it
@@ -81,7 +81,7 @@ class TurnScheduler:
         """
         self.flush: Callable[[], None] | None = None
         self._context = context
-        self._fail_stop = ends
+        self.fail_stop = fail_stop
         self._reactor = reactor
         self._plan = plan
         self._set_timer = set_timer
