@@ -273,7 +273,7 @@ class ReplicatedService(WholeService):
         self._over = Deferred()
         self.state.publisher = publisher = promoted.publisher
         publisher.lead(
-            Times(queue.now_ns, float(self._replication.timeout_s)), queue.log_failed,
+            Times(queue.now_ns, float(self._replication.timeout_s)), queue.fail_stop,
             PublisherEvents(partial(self._lost, queue), queue.refuse_changes),
         )  # fmt: skip
         queue.context.durability.speak_while(publisher.lease, self._now_ns)

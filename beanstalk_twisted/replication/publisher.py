@@ -193,7 +193,7 @@ class Publisher:
         self._on("lead")
         self._published_lsn = self.acknowledged_lsn
         self._times = times
-        self._fail_stop = failed
+        self.fail_stop = failed
         self.segments.begin(failed)
         self.events = events
 
@@ -362,13 +362,13 @@ class Publisher:
 
     def _tell_end(self, error: BaseException) -> None:
         if not isinstance(error, WrongPosition | Refused):
-            self._fail_stop(Failure(error))
+            self.fail_stop(Failure(error))
             return
         try:
             self.lease.end()
             self.events.fenced(error)
         except BaseException:
-            self._fail_stop.caught()
+            self.fail_stop.caught()
 
     def hand_over(self) -> "Deferred[None]":
         """The log has ended in order: say so when all of it is in the stream, then nothing more.
