@@ -17,9 +17,6 @@ from beanstalk_twisted.client import errors
 from beanstalk_twisted.worker.attempt import Attempt, Ending
 from beanstalk_twisted.worker.hooks import Tally
 from beanstalk_twisted.worker.policy import (
-    PATIENCE_S,
-    POLL_MOST_S,
-    REST_S,
     Bury,
     Decided,
     Delete,
@@ -29,6 +26,7 @@ from beanstalk_twisted.worker.policy import (
     TookTooLong,
     TooManyAttempts,
 )
+from beanstalk_twisted.worker.reserver import PATIENCE_S, POLL_MOST_S, REST_S
 from beanstalk_twisted.worker.serialisers import Json
 from beanstalk_twisted.worker.service import Worker
 from beanstalk_twisted.worker.settings import MAX_CONCURRENCY, STUCK_S
