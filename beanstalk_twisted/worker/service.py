@@ -6,7 +6,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredList, gatherResults
-from twisted.internet.interfaces import IDelayedCall, IStreamClientEndpoint
+from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -142,20 +142,32 @@ class Worker(Service, Generic[T]):
 
         :return: fires when all is settled and the connections are closed.
         """
-        if self._when_stopped is not None:
-            super().stopService()  # It may have been started meanwhile.
-            again: Deferred[None] = Deferred()
-            self._when_stopped.append(again)
-            return again
-        self._when_stopped = []
-        super().stopService()
+        super().stopService()  # It may have been started while it stops.
+        if self._when_stopped is None:
+            self._when_stopped = []
+            return Deferred.fromCoroutine(self._stop())
+        self._when_stopped.append(Deferred())
+        return self._when_stopped[-1]
+
+    async def _stop(self) -> None:
         self._is_stopping = True
         for run in self._runs():
             run.do_not_begin()
-        finished = self._when_idle = Deferred()
+        self._when_idle = Deferred()
         limit = self._settings.clock.callLater(self._settings.finish_s, self._give_back)
         self._scheduler.stop()
-        return finished.addCallback(lambda _: self._part(limit)).addBoth(self._stopped)
+        try:
+            await self._when_idle
+            cancel(limit)
+            if self._settings.threads is not None:
+                self._settings.threads.stop()
+            await gatherResults([reserver.stop() for reserver in self._scheduler.reservers])
+        finally:
+            waiting, self._when_stopped = self._when_stopped or [], None
+            if self.running:  # That was asked for last.
+                self._begin()
+            for again in waiting:
+                again.callback(None)
 
     def drop(self) -> None:
         """Cancel the jobs in hand: the process ends now, and the server gives them to others."""
@@ -229,22 +241,3 @@ class Worker(Service, Generic[T]):
         """Leave what still runs although it was cancelled."""
         if self._when_idle is not None and not self._when_idle.called:
             self._when_idle.callback(None)
-
-    def _part(self, limit: IDelayedCall) -> Deferred[None]:
-        self._when_idle = None
-        cancel(limit)
-        if self._settings.threads is not None:
-            self._settings.threads.stop()
-        parted: Deferred[Any] = gatherResults(
-            [reserver.stop() for reserver in self._scheduler.reservers]
-        )
-        return parted.addCallback(lambda results: None)
-
-    def _stopped(self, outcome: Any) -> Any:
-        """Start again if that was asked for last."""
-        waiting, self._when_stopped = self._when_stopped or [], None
-        if self.running:
-            self._begin()
-        for again in waiting:
-            again.callback(None)
-        return outcome

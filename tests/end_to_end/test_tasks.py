@@ -144,7 +144,17 @@ def test_results_of_threads_processes_and_coroutines_come_back(
     server: ServerProcess, tmp_path: Path
 ) -> None:
     module = application(server, tmp_path)
-    with work(server, "application:app", tmp_path, "-n", "3"):
+    aio = application(server, tmp_path, "aio")
+
+    async def main() -> None:
+        results = await asyncio.gather(*(aio.halve.delay(number) for number in (2, 4)))
+        assert await asyncio.gather(*(each.wait(LIMIT_S) for each in results)) == [1.0, 2.0]
+        await aio.app.close()
+
+    options = ("-n", "3", "--tube", "nope", "--tube", "math")
+    with work(server, "application:app", tmp_path, *options) as worker:
+        worker.wait_for("no task of application:app has the tube nope; they have hang, math")
+        asyncio.run(main())
         assert module.halve.delay(8).wait(LIMIT_S) == 4.0
         assert module.apart.delay("fork").wait(LIMIT_S) == FORKED
         result = module.apart.delay("run")
@@ -222,24 +232,6 @@ def test_one_worker_takes_the_jobs_of_several_servers_over_which_tubes_are_split
             for name in module.app.tasks:
                 worker.wait_for(f"said {name}")
     module.app.close()
-
-
-def test_a_tube_that_no_task_has_is_told(server: ServerProcess, tmp_path: Path) -> None:
-    application(server, tmp_path)
-    with work(server, "application:app", tmp_path, "--tube", "nope", "--tube", "math") as worker:
-        worker.wait_for("no task of application:app has the tube nope; they have hang, math")
-
-
-def test_a_call_can_be_awaited(server: ServerProcess, tmp_path: Path) -> None:
-    module = application(server, tmp_path, "aio")
-
-    async def main() -> None:
-        results = await asyncio.gather(*(module.halve.delay(number) for number in (2, 4)))
-        assert await asyncio.gather(*(each.wait(LIMIT_S) for each in results)) == [1.0, 2.0]
-        await module.app.close()
-
-    with work(server, "application:app", tmp_path, "-n", "2"):
-        asyncio.run(main())
 
 
 PLAIN = """
