@@ -8,10 +8,7 @@ class NotAllowed(Exception):
 
 
 class Triggers(dict[str, str]):
-    """What follows each trigger in one state.
-
-    :raise NotAllowed: asked for any other.
-    """
+    """What follows each trigger in one state.  :raise NotAllowed: asked for any other."""
 
     def __missing__(self, trigger: str) -> str:
         raise NotAllowed(f"{trigger!r} is not one of {sorted(self)}")

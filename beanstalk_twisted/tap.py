@@ -127,7 +127,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     parts = build()
 
     def prepare_all() -> None:
-        prepare(parts.service, parts.reload)
+        prepare(lambda: parts.service, parts.reload)
         parts.prepare()
 
     return ListeningService(

@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 from typing import Final
 
-from beanstalk_twisted.web.routes import API, CRITERIA, ROUTES, Route
+from beanstalk_twisted.web.api.fields import CRITERIA
+from beanstalk_twisted.web.routes import API, ROUTES, Route
 from beanstalk_twisted.web.schemas import Field
 
 PAGE: Final = Path(__file__).with_name("monitoring.md")

@@ -1,4 +1,4 @@
-"""Check the form of docstrings and of the literals after fields; ``--fix`` does most of it."""
+"""Check the form of docstrings and of the literals after fields."""
 
 from __future__ import annotations
 
@@ -50,15 +50,6 @@ class Literal(NamedTuple):
     name: str
     known: set[str]
     types: dict[str, str]
-
-
-class Finding(NamedTuple):
-    """A fault in ``lines[start:end]``, and what to put there; None where it takes a person."""
-
-    start: int
-    end: int
-    fault: str
-    new: list[str] | None
 
 
 def stems(text: str) -> set[str]:
@@ -139,12 +130,12 @@ def fault_of(literal: Literal, field: list[str], summary: str) -> str:
     return ":return: whether ... is said already" if is_said else ""
 
 
-def finding(literal: Literal, source: list[str], may_delete: bool) -> Finding | None:
-    """Find the first fault of a literal; without it there may be another."""
+def fault_in(literal: Literal, source: list[str], may_delete: bool) -> str:
+    """Say what is wrong with a literal first; an empty string for nothing."""
     start, end = literal.node.lineno - 1, literal.node.end_lineno or 0
     match = _LITERAL.fullmatch("\n".join(source[start:end]))
     if match is None:
-        return None
+        return ""
     indent, prefix, text = match.groups()
     lines = "\n".join(each.removeprefix(indent) for each in text.split("\n")).strip().split("\n")
     parts: list[list[str]] = []
@@ -160,52 +151,29 @@ def finding(literal: Literal, source: list[str], may_delete: bool) -> Finding | 
         if any(
             words and words <= literal.known for words in (stems(bare), stems(_VERB.sub("", bare)))
         ):
-            while not isinstance(literal.owner, Field) and source[end : end + 1] == [""]:
-                end += 1
-            fault = f"the text repeats the name or signature of {literal.name}: delete it"
-            return Finding(start, end, fault, [])
-
-    for number, part in enumerate(parts):
+            return f"the text repeats the name or signature of {literal.name}: delete it"
+    for part in parts:
         if fault := fault_of(literal, part, lines[0]):
-            rest = "\n".join("\n".join(each) for each in parts[:number] + parts[number + 1 :])
-            rest = re.sub(r"\n{3,}", "\n\n", rest).strip()
-            # What has nothing but fields would no longer say what it does.
-            if not rest or (part[0].startswith(":return") and rest.startswith(":")):
-                return Finding(start, end, f"{fault}: write a sentence instead", None)
-            new = [prefix + '"""' + "\n" * text.startswith("\n") + rest, '"""']
-            new = [(indent + each).rstrip() for each in "\n".join(new).split("\n")]
-            return Finding(start, end, f"{fault}: delete it", new)
-
+            return f"{fault}: delete it, or write a sentence instead"
     is_list = len(parts) > 1 and any(_ITEM.match(line) for line in lines[1:])
     if end > start + 1 and not is_list and "\\\n" not in text:
         joined = " ".join(line.strip() for line in lines)
         joined = " " * joined.startswith('"') + joined + " " * joined.endswith('"')
-        whole = f'{indent}{prefix}"""{joined}"""'
-        if len(whole) <= COLUMNS:
-            return Finding(start, end, "the docstring fits on one line: write it on one", [whole])
-    return None
+        if len(f'{indent}{prefix}"""{joined}"""') <= COLUMNS:
+            return "the docstring fits on one line: write it on one"
+    return ""
 
 
-def findings(source: str, is_internal: bool = False) -> list[Finding]:
-    """Find what is wrong; where a file reads docstrings itself, none is to be deleted."""
+def findings(source: str, is_internal: bool = False) -> list[tuple[int, str]]:
+    """Find what is wrong, by its line; where a file reads docstrings, none should be deleted."""
     lines, may_delete = source.split("\n"), "__doc__" not in source
     every = literals(ast.parse(source), is_internal)
-    return [found for each in every if (found := finding(each, lines, may_delete))]
-
-
-def fixed(source: str, is_internal: bool = False) -> str:
-    """Carry out what takes no judgement, until nothing of that is left."""
-    while todo := [each for each in findings(source, is_internal) if each.new is not None]:
-        lines = source.split("\n")
-        for each in reversed(todo):
-            lines[each.start : each.end] = each.new or []
-        source = "\n".join(lines)
-    return source
+    found = [(each.node.lineno, fault_in(each, lines, may_delete)) for each in every]
+    return [(line, fault) for line, fault in found if fault]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--fix", action="store_true", help="do what takes no judgement")
     parser.add_argument("paths", nargs="*", type=Path, default=[ROOT / each for each in FOLDERS])
     options = parser.parse_args()
     status, long = 0, []
@@ -214,12 +182,9 @@ def main() -> int:
             if file.is_relative_to(LEFT_OUT):
                 continue
             name = str(file.relative_to(ROOT) if file.is_relative_to(ROOT) else file)
-            is_internal = name.startswith(INTERNAL)
             source = file.read_text()
-            if options.fix and (new := fixed(source, is_internal)) != source:
-                file.write_text(source := new)
-            for each in findings(source, is_internal):
-                print(f"{name}:{each.start + 1}: {each.fault}")
+            for line, fault in findings(source, name.startswith(INTERNAL)):
+                print(f"{name}:{line}: {fault}")
                 status = 1
             if (ast.get_docstring(ast.parse(source)) or "").count("\n") >= MODULE_LINES:
                 long.append(f"{name}:1: the docstring of a module has at most {MODULE_LINES} lines")

@@ -18,8 +18,11 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
 from types import TracebackType
+from typing import Any
 
 import pytest
+
+from tests import forking
 
 TWISTD = Path(sys.executable).with_name("twistd")
 """The one of the environment that runs the tests."""
@@ -71,12 +74,9 @@ def ours_at_once(*options: object) -> list[str]:
     return [sys.executable, "-m", "beanstalk_twisted", *map(str, options)]
 
 
-WORK = "from beanstalk_twisted.programs import beanstalk_work; beanstalk_work()"
-
-
 def our_worker(*options: object) -> list[str]:
     """Give the command that runs our worker."""
-    return [sys.executable, "-c", WORK, *map(str, options)]
+    return [sys.executable, "-c", forking.WORK, *map(str, options)]
 
 
 WITHOUT_EPOLL = """
@@ -217,15 +217,22 @@ class ServerProcess:
 
     def __init__(
         self, command: Sequence[str], cwd: Path, environment: dict[str, str] | None = None,
-        inherits: Sequence[int] = (),
+        inherits: Sequence[int] = (), *, may_fork: bool = True,
     ) -> None:  # fmt: skip
-        """:param inherits: file descriptors that it has, too."""
+        """:param inherits: file descriptors that it has, too.
+        :param may_fork: it may be a fork of a process that has imported everything.
+        """
         self._lines: SimpleQueue[str] = SimpleQueue()
         self._seen: list[str] = []
-        self.process = subprocess.Popen(
-            command, cwd=cwd, env={**os.environ, **(environment or {})}, text=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            pass_fds=inherits,
+        own = environment or {}
+        every = {**os.environ, **own}
+        may_fork = may_fork and not inherits
+        program = forking.program_of(command, own) if may_fork else ""
+        self.process: Any = (
+            forking.fork(program, command, cwd, every) if program else subprocess.Popen(
+                command, cwd=cwd, env=every, text=True, stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=inherits,
+            )
         )  # fmt: skip
         # It is read all the time: a full pipe would stop the server.
         self._reader = Thread(target=self._read, daemon=True)

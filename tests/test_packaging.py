@@ -153,6 +153,7 @@ def test_a_wheel_holds_the_plugin_the_type_markers_and_nothing_left_over(wheel: 
     assert Path(DELETED).name not in {Path(name).name for name in names}
 
 
+@pytest.mark.exhaustive
 def test_a_wheel_brings_manual_pages_that_man_finds(
     python: Path, source: Path, wheel: Path
 ) -> None:

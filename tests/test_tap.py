@@ -68,50 +68,19 @@ def test_without_options_these_hold() -> None:
     assert isinstance(endpoint, TCP4ServerEndpoint)
     assert (endpoint._port, endpoint._interface, endpoint._backlog) == (11300, "127.0.0.1", 1024)
     assert options == {
-        "F": False,
-        "access": None,
-        "address": "127.0.0.1",
-        "archive": None,
-        "archive_age_s": 300,
-        "binlog": None,
-        "body_cache": None,
-        "compaction": Policy(factor=2.0, spare_segments=2, pace_ms=5),
-        "connections": 10_000,
-        "connections_per_address": 0,
-        "endpoints_http": [],
-        "endpoints_v1": [],
-        "exits_when_fenced": None,
-        "f": (),
-        "fsync": ALWAYS,
-        "fsync_inline_us": 300,
-        "fsync_timeout_s": 60,
-        "http": (),
-        "http_hosts": (),
-        "http_write": False,
-        "lease_s": 3,
-        "listen": (),
-        "listen_v1": (),
-        "log_bytes": 0,
-        "log_format": "text",
-        "log_level": "info",
-        "max_job_bytes": 65_535,
-        "max_keys": 1_000_000,
-        "memory_bytes": MemoryShare(80, is_percentage=True),
-        "metrics_tubes": 100,
-        "port": "11300",
-        "replicate": None,
-        "replication": None,
-        "segment_bytes": 64 << 20,
-        "slow_ms": 100,
-        "stalled_s": 60,
-        "timeout_s": 5,
-        "tubes": None,
-        "uid_gid": None,
-        "user": None,
-        "verbosity": 0,
-        "verify": Verify.FULL,
-        "warnings": [],
-    }
+        "F": False, "access": None, "address": "127.0.0.1", "archive": None, "archive_age_s": 300,
+        "binlog": None, "body_cache": None,
+        "compaction": Policy(factor=2.0, spare_segments=2, pace_ms=5), "connections": 10_000,
+        "connections_per_address": 0, "endpoints_http": [], "endpoints_v1": [],
+        "exits_when_fenced": None, "f": (), "fsync": ALWAYS, "fsync_inline_us": 300,
+        "fsync_timeout_s": 60, "http": (), "http_hosts": (), "http_write": False, "lease_s": 3,
+        "listen": (), "listen_v1": (), "log_bytes": 0, "log_format": "text", "log_level": "info",
+        "max_job_bytes": 65_535, "max_keys": 1_000_000,
+        "memory_bytes": MemoryShare(80, is_percentage=True), "metrics_tubes": 100,
+        "port": "11300", "replicate": None, "replication": None, "segment_bytes": 64 << 20,
+        "slow_ms": 100, "stalled_s": 60, "timeout_s": 5, "tubes": None, "uid_gid": None,
+        "user": None, "verbosity": 0, "verify": Verify.FULL, "warnings": [],
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("option", ["-z", "-f", "-p"])
@@ -121,9 +90,6 @@ def test_a_number_of_more_than_a_thousand_digits_is_refused(
     said = refused(capsys, option, "1" * (MAX_DIGITS + 1))
     assert "needs a whole number of at most 1000 digits" in said
     assert parsed("-z", "1" * MAX_DIGITS)["max_job_bytes"] == MAX_BODY_BYTES
-
-
-# Each option, by both its names.
 
 
 @pytest.mark.parametrize(("words", "is_told"), [(["--log-format=json"], True), ([], False)])
@@ -260,9 +226,6 @@ def test_as_many_may_knock_at_an_endpoint_as_at_the_usual_port(option: str, kind
 @pytest.mark.parametrize("text", ["tcp:port=0", "tcp:interface=127.0.0.1:port=0"])
 def test_a_port_may_be_named_in_an_endpoint(text: str) -> None:
     assert endpoint_of("--listen", text)._port == 0
-
-
-# What is wrong.
 
 
 # What is made of them.

@@ -12,6 +12,8 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
+
 from tests.ports import free_ports
 from tests.test_docs import README, ROOT, blocks
 
@@ -104,6 +106,7 @@ def follow(text: str, terminals: Terminals) -> list[str]:
     return said
 
 
+@pytest.mark.exhaustive
 def test_the_steps_do_what_the_tutorial_says(tmp_path: Path) -> None:
     steps = [(title, text) for title, text in sections() if title[0].isdigit()]
     terminals = Terminals(tmp_path)

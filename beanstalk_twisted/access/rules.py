@@ -124,10 +124,7 @@ def in_words(limits: Mapping[str, int]) -> str:
 
 
 class Granted(NamedTuple):
-    """One pattern of a file.
-
-    :ivar name: of the right or role, a key of `SETS`.
-    """
+    """One pattern of a file.  :ivar name: of the right or role, a key of `SETS`."""
 
     name: str
     pattern: str

@@ -96,10 +96,7 @@ class TokenHash(NamedTuple):
 
 
 def hash_of(token: bytes, chance: Chance, log2_n: int = LOG2_N) -> TokenHash:
-    """Make what a file keeps of a token.
-
-    :raise BadHash: it is no token.
-    """
+    """Make what a file keeps of a token.  :raise BadHash: it is no token."""
     token_id = id_of(token)
     if token_id is None:
         raise BadHash("it is no token: make one with beanstalk token")

@@ -216,10 +216,7 @@ class ServerLog:
         return self._launcher.get("logfile") or default
 
     def observer(self, predicates: Iterable[ILogFilterPredicate]) -> ILogObserver | None:
-        """Open the log; None if it `is_elsewhere`.
-
-        :param predicates: say what is left out.
-        """
+        """Open the log; None if it `is_elsewhere`.  :param predicates: say what is left out."""
         if self.is_elsewhere:
             return None
         file: Any = sys.stdout

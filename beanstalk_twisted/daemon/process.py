@@ -10,14 +10,13 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from contextlib import suppress
 from types import FrameType, TracebackType
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from beanstalk_twisted.daemon.early_signals import has_terminal
-from beanstalk_twisted.server.audit import Audit
-from beanstalk_twisted.server.settings import Settings
+from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.storage.fail_stop import end_process
 from beanstalk_twisted.storage.io_thread import Reactor
 
@@ -27,10 +26,7 @@ STDERR: Final = 2
 
 
 class Refused(Exception):
-    """The server cannot start.
-
-    :ivar exit_code: of the process, where it may choose its own.
-    """
+    """The server cannot start.  :ivar exit_code: of the process, where it may choose its own."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -286,18 +282,8 @@ KILLED: Final = 128
 """What a shell adds to the number of the signal that has ended a process."""
 
 
-class Signalled(Protocol):
-    """What signals act on: the service, or that of the present term."""
-
-    @property
-    def audit(self) -> Audit: ...
-
-    @property
-    def settings(self) -> Settings: ...
-
-    def drain(self) -> None: ...
-
-    def begin_stop(self) -> None: ...
+Signalled = Callable[[], BeanstalkService]
+"""Gives what signals act on: the service, or that of the present term."""
 
 
 def ignore_others() -> None:
@@ -310,8 +296,8 @@ def drain_on_signal(service: Signalled, reactor: Reactor) -> None:
     """SIGUSR1 drains, as beanstalkd's does."""
 
     def drain() -> None:
-        service.audit.tell("SIGUSR1", "drain")
-        service.drain()
+        service().audit.tell("SIGUSR1", "drain")
+        service().drain()
 
     signal.signal(signal.SIGUSR1, lambda *_: reactor.callFromThread(drain))
 
@@ -349,7 +335,7 @@ def reload_on_signal(
         if hangup.has_come:
             os.kill(os.getpid(), signal.SIGTERM)
             return
-        service.audit.tell("SIGHUP", "reload")
+        service().audit.tell("SIGHUP", "reload")
         for step in steps:
             step()
 
@@ -388,16 +374,16 @@ class StopTwice:
                 self._end(KILLED + number, lambda: self._tell_end(number))
                 return
             self._is_stopping = True
-            self._service.begin_stop()
+            self._service().begin_stop()
             name = signal.Signals(number).name
-            self._reactor.callFromThread(self._service.audit.tell, name, "stop")
+            self._reactor.callFromThread(self._service().audit.tell, name, "stop")
             first(number, frame)
 
         return receive
 
     def _tell_end(self, number: int) -> None:
         """The last words; called in the middle of anything."""
-        pidfile = self._service.settings.pidfile
+        pidfile = self._service().settings.pidfile
         if pidfile:
             with suppress(OSError):
                 os.unlink(pidfile)

@@ -3,7 +3,7 @@
 import gc
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall
@@ -20,7 +20,7 @@ from beanstalk_twisted.daemon.listening import (
 )
 from beanstalk_twisted.daemon.memory import Collecting, Collector
 from beanstalk_twisted.daemon.process import Launcher, Refused, ServiceManager, Signalled, how_it_is
-from beanstalk_twisted.daemon.replicated_ending import STREAM_REFUSED, PresentSite, Term, TermEnding
+from beanstalk_twisted.daemon.replicated_ending import STREAM_REFUSED, Term, TermEnding
 from beanstalk_twisted.daemon.replicated_state import ReplicationLog, ReplicationState, StreamWatch
 from beanstalk_twisted.daemon.replication_options import FENCED, Replication
 from beanstalk_twisted.replication.membership import (
@@ -39,12 +39,13 @@ from beanstalk_twisted.replication.stream.interface import Refused as StreamRefu
 from beanstalk_twisted.replication.stream.interface import Stream
 from beanstalk_twisted.replication.stream_reading import Behind
 from beanstalk_twisted.replication.waits import Node, in_reactor
-from beanstalk_twisted.server.audit import Audit
 from beanstalk_twisted.server.service import BeanstalkService
-from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.fail_stop import EXIT_CODE, end_process
 from beanstalk_twisted.storage.io_thread import WatchableIo
 from beanstalk_twisted.wire.replies import CannotHandOver, HandingOver
+
+if TYPE_CHECKING:
+    from beanstalk_twisted.web.site import PresentSite
 
 T = TypeVar("T")
 
@@ -127,26 +128,9 @@ class ReplicatedService(WholeService):
         )  # fmt: skip
         self.term = build()
 
-    def serve_http(self, ports: Ports, site: PresentSite) -> None:
+    def serve_http(self, ports: Ports, site: "PresentSite") -> None:
         self._http = OpenPorts([ports], self._reactor)
         self._site = site
-
-    # What signals act on.
-
-    @property
-    def settings(self) -> Settings:
-        return self.term.queue.settings
-
-    @property
-    def audit(self) -> Audit:
-        return self.term.queue.audit
-
-    def drain(self) -> None:
-        """Take no new jobs, as long as this term lasts."""
-        self.term.queue.drain()
-
-    def begin_stop(self) -> None:
-        self.term.queue.begin_stop()
 
     # The start.
 
@@ -157,7 +141,7 @@ class ReplicatedService(WholeService):
         super().startService()
         try:
             self.term.listening.introduce()
-            self._prepare(self, lambda: self.term.reload())
+            self._prepare(lambda: self.term.queue, lambda: self.term.reload())
             self._ending.remove_left()
             self._stream = self._connect()
             self._watch = StreamWatch(self._stream, self._reactor, self.state.in_use)
@@ -248,10 +232,10 @@ class ReplicatedService(WholeService):
             "standby of {stream}, with the log in {path}", event="standby",
             stream=self._stream.url, path=term.directory.path,
         )  # fmt: skip
-        settings = self.settings
         node = Node(
             self._stream, term.directory, term.queue.queue, term.queue.clock, self._reactor, io,
-            float(self._replication.lease_s), settings.segment_bytes, self._now_ns, self._who,
+            float(self._replication.lease_s), term.queue.settings.segment_bytes, self._now_ns,
+            self._who,
         )  # fmt: skip
         self.state.standby = self.standby(node)
         return self.state.standby.run().addBoth(self._followed, io)

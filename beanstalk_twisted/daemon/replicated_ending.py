@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from twisted.internet.protocol import Factory
 from twisted.logger import Logger
@@ -38,13 +38,6 @@ class Term(NamedTuple):
     prepare: Callable[[], None]
     reload: Callable[[], None]
     site: Factory | None
-
-
-class PresentSite(Protocol):
-    """What answers HTTP requests; `web.site.PresentSite` is one."""
-
-    def show(self, site: Factory | None) -> None:
-        """:param site: the present term's; None for none."""
 
 
 STREAM_REFUSED: Final = 78

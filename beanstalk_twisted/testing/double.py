@@ -28,10 +28,7 @@ from beanstalk_twisted.testing.recording import PLANTABLE, check_command
 
 
 class Conversation:
-    """A raw connection.
-
-    :ivar wire: what can happen to it.
-    """
+    """A raw connection.  :ivar wire: what can happen to it."""
 
     def __init__(self, wire: Wire, turn: Callable[[], AbstractContextManager[None]]) -> None:
         """:param turn: `Double._turn`."""
@@ -276,10 +273,7 @@ class Double(Drains, Inspection):
             return list(self._wires)
 
     def drop_connections(self, **when: Any) -> None:
-        """Cut all connections.
-
-        :param when: see `Wire.drop`.
-        """
+        """Cut all connections.  :param when: see `Wire.drop`."""
         for wire in self.connections:
             with self._turn():
                 wire.drop(**when)

@@ -80,10 +80,7 @@ def _view(job: Job, state: QueueState, now_ns: int, read: bytes | Unread | None)
 def chosen(
     jobs: Iterable[JobView], tube: str | None = None, state: str | None = None
 ) -> list[JobView]:
-    """Choose among jobs.
-
-    :raise ValueError: there is no such state.
-    """
+    """Choose among jobs.  :raise ValueError: there is no such state."""
     if state is not None and state not in STATES:
         raise ValueError(f"a job is {', '.join(STATES)}, and never {state!r}")
     return [
@@ -230,17 +227,11 @@ class Inspection:
         return ServerStats(self._content("stats"))
 
     def stats_tube(self, tube: str) -> TubeStats:
-        """Give what ``stats-tube`` answers.
-
-        :raise LookupError: there is no such tube.
-        """
+        """Give what ``stats-tube`` answers.  :raise LookupError: there is no such tube."""
         return TubeStats(self._content("stats-tube", tube.encode()))
 
     def stats_job(self, job_id: int) -> JobStats:
-        """Give what ``stats-job`` answers.
-
-        :raise LookupError: there is no such job.
-        """
+        """Give what ``stats-job`` answers.  :raise LookupError: there is no such job."""
         return JobStats(self._content("stats-job", job_id))
 
     def _content(self, command: str, *args: bytes | int) -> bytes:

@@ -50,6 +50,14 @@ class Writer:
         self.head(name, kind, text)
         self.sample(name, labels, value)
 
+    def gauges(self, prefix: str, rows: Iterable[tuple[str, str, float]], labels: str = "") -> None:
+        """Write families of one sample each.
+
+        :param rows: what follows the prefix in the name, the text and the value of each.
+        """
+        for name, text, value in rows:
+            self.single(prefix + name, "gauge", text, value, labels)
+
     def family(self, name: str, kind: str, text: str, samples: Iterable[tuple[str, float]]) -> None:
         """:param samples: labels and value of each."""
         self.head(name, kind, text)
@@ -64,8 +72,14 @@ class Writer:
         """
         self._buckets(name, labels, values.counts, bounds, values.total / NS)
 
-    def count_histogram(self, name: str, values: Histogram) -> None:
-        """Write the samples of one histogram of counts."""
+    def single_histogram(self, name: str, text: str, values: Histogram) -> None:
+        """Write a family of one histogram of nanoseconds."""
+        self.head(name, "histogram", text)
+        self.histogram(name, "", values, seconds(values.bounds))
+
+    def count_histogram(self, name: str, text: str, values: Histogram) -> None:
+        """Write a family of one histogram of counts."""
+        self.head(name, "histogram", text)
         bounds = [f"{bound}.0" for bound in values.bounds]
         self._buckets(name, "", values.counts, bounds, values.total)
 

@@ -7,13 +7,10 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import LoopingCall
 
 from beanstalk_twisted.web.exchange import Call, Outlet, Refusal
 from beanstalk_twisted.web.overview import COUNTED, Figures, History, Overview
-
-TICK_S: Final = 1.0
-"""Seconds between two rows: as often as a person can read numbers."""
+from beanstalk_twisted.web.site import Ticking
 
 MAX_STREAMS: Final = 32
 """Streams at a time, half of all HTTP connections: so probes and scrapes still get in."""
@@ -62,8 +59,8 @@ class Viewer:
             self._outlet.end()
 
 
-class Live:
-    """Keeps the history and sends it to viewers; a `site.Part`.
+class Live(Ticking):
+    """Keeps the history and sends it to viewers.
 
     An event ``hello`` has the history, then each second has an event ``tick`` with one row of
     `overview.Figures`.  A row has what was counted since the start, so a client that misses rows
@@ -71,21 +68,12 @@ class Live:
     """
 
     def __init__(self, overview: Overview, reactor: IReactorTime) -> None:
+        super().__init__(reactor)
         self.history = History()
         self._overview = overview
         self._viewers: set[Viewer] = set()
-        self._ticking = LoopingCall(self._tick)
-        self._ticking.clock = reactor
 
-    def start(self) -> None:
-        """Begin a tick from now: the ports are open before the log is."""
-        self._ticking.start(TICK_S, now=False)
-
-    def stop(self) -> None:
-        if self._ticking.running:
-            self._ticking.stop()
-
-    def stream(self, call: Call) -> Viewer:
+    def live(self, call: Call) -> Viewer:
         """Show figures from now on, after those of the last hours, or those that a client which
         comes back has missed.
 

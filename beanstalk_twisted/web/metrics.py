@@ -13,9 +13,7 @@ from beanstalk_twisted.server.access_control import AccessControl
 from beanstalk_twisted.server.anomalies import Handshakes
 from beanstalk_twisted.server.execution_context import COMMAND_BOUNDS_NS
 from beanstalk_twisted.server.service import BeanstalkService
-from beanstalk_twisted.storage.body_reads import READ_BOUNDS_NS
 from beanstalk_twisted.storage.clock import NS
-from beanstalk_twisted.storage.environment import SYNC_BOUNDS_NS
 from beanstalk_twisted.storage.store import LogFigures
 from beanstalk_twisted.version import VERSION
 from beanstalk_twisted.web.exchange import Call, Document
@@ -27,7 +25,7 @@ from beanstalk_twisted.web.exposition import (
     labelled,
     seconds,
 )
-from beanstalk_twisted.web.overview import LAG_BOUNDS_NS, OldestReady
+from beanstalk_twisted.web.overview import OldestReady
 from beanstalk_twisted.web.replication import write_replication
 from beanstalk_twisted.web.tube_figures import TubeFigures, TubeSurvey
 from beanstalk_twisted.wire import replies
@@ -122,10 +120,10 @@ class Metrics:
 
     def _write_bodies(self, out: Writer) -> None:
         state, reads = self._service.queue.state, self._service.body_reads
-        out.single("beanstalkd_bodies_memory_bytes", "gauge", "Bodies that are in memory",
-                   state.jobs.loaded_bytes)  # fmt: skip
-        out.single("beanstalkd_bodies_log_bytes", "gauge", "Bodies that are in the log only",
-                   state.jobs.absent_bytes)  # fmt: skip
+        out.gauges("beanstalkd_bodies_", (
+            ("memory_bytes", "Bodies that are in memory", state.jobs.loaded_bytes),
+            ("log_bytes", "Bodies that are in the log only", state.jobs.absent_bytes),
+        ))  # fmt: skip
         if reads is None:
             return
         bodies = state.bodies
@@ -136,29 +134,24 @@ class Metrics:
             ("failed", reads.failed_reads, "Reads of bodies that have failed, and are tried again"),
         ):
             out.single(f"beanstalkd_bodies_{what}_total", "counter", text, count)
-        name = "beanstalkd_body_read_seconds"
-        out.head(name, "histogram", "How long a body took to come back")
-        out.histogram(name, "", reads.times, seconds(READ_BOUNDS_NS))
+        text = "How long a body took to come back"
+        out.single_histogram("beanstalkd_body_read_seconds", text, reads.times)
 
     def _write_others(self, out: Writer) -> None:
         service, memory = self._service, self._service.memory
-        out.single("beanstalkd_jobs_memory_bytes", "gauge",
-                   "Memory that jobs take, as it is counted", memory.used_bytes)  # fmt: skip
-        out.single("beanstalkd_jobs_memory_limit_bytes", "gauge", "Memory that jobs may take",
-                   memory.most_bytes)  # fmt: skip
+        out.gauges("beanstalkd_jobs_memory_", (
+            ("bytes", "Memory that jobs take, as it is counted", memory.used_bytes),
+            ("limit_bytes", "Memory that jobs may take", memory.most_bytes),
+        ))  # fmt: skip
         self._write_bodies(out)
         out.single("beanstalkd_dead_letters", "gauge", "Dead letters that are buried",
                    service.queue.state.dead_letters.buried)  # fmt: skip
-        out.head("beanstalkd_reactor_lag_seconds", "histogram", "How late timers are called")
-        out.histogram("beanstalkd_reactor_lag_seconds", "", self._lags, seconds(LAG_BOUNDS_NS))
+        text = "How late timers are called"
+        out.single_histogram("beanstalkd_reactor_lag_seconds", text, self._lags)
         times = service.queue.state.times
         if times is not None:
-            for name, text, values in (
-                ("beanstalkd_wait_seconds", WAIT, times.total.waits),
-                ("beanstalkd_run_seconds", RUN, times.total.runs),
-            ):
-                out.head(name, "histogram", text)
-                out.histogram(name, "", values, seconds(BOUNDS_NS))
+            out.single_histogram("beanstalkd_wait_seconds", WAIT, times.total.waits)
+            out.single_histogram("beanstalkd_run_seconds", RUN, times.total.runs)
         self._write_commands(out)
         access = service.access
         if access is not None:
@@ -219,15 +212,12 @@ def _write_quotas(out: Writer, quotas: Mapping[str, Quota]) -> None:
         "What an identity may take, by limit",
         [(labels, getattr(quota.limits, limit)) for labels, limit, quota in rows],
     )
+    used = [row for row in rows if row[1] != "put_rate"]
     out.family(
         "beanstalkd_identity_used",
         "gauge",
         "What an identity takes, by limit",
-        [
-            (labels, getattr(quota.used, limit))
-            for labels, limit, quota in rows
-            if limit != "put_rate"
-        ],
+        [(labels, getattr(quota.used, limit)) for labels, limit, quota in used],
     )
     out.family("beanstalkd_identity_refusals_total", "counter",
                "What was refused since a limit of its identity was reached",
@@ -279,14 +269,15 @@ def _write_errors(out: Writer, errors: Mapping[bytes, int]) -> None:
 
 def _write_process(out: Writer) -> None:
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    out.single(
-        "process_cpu_seconds_total", "counter", "Processor time", usage.ru_utime + usage.ru_stime
-    )
+    used_s = usage.ru_utime + usage.ru_stime
+    out.single("process_cpu_seconds_total", "counter", "Processor time", used_s)
     virtual, resident = _memory()
-    out.single("process_resident_memory_bytes", "gauge", "Memory that is in use", resident)
-    out.single("process_virtual_memory_bytes", "gauge", "Addresses that are in use", virtual)
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    out.single("process_max_fds", "gauge", "Limit of file descriptors", most)
+    out.gauges("process_", (
+        ("resident_memory_bytes", "Memory that is in use", resident),
+        ("virtual_memory_bytes", "Addresses that are in use", virtual),
+        ("max_fds", "Limit of file descriptors", most),
+    ))  # fmt: skip
 
 
 def _memory() -> tuple[int, int]:
@@ -306,7 +297,7 @@ def _write_log(out: Writer, figures: LogFigures, loading: tuple[int, float]) -> 
     """:param loading: see `BeanstalkService.loading`."""
     jobs, load_s = loading
     live, total = figures.live_bytes, figures.total_bytes
-    gauges = (
+    out.gauges("beanstalkd_binlog_", (
         ("files", "Segments", figures.segments),
         ("bytes", "Bytes of all segments", total),
         ("live_bytes", "Bytes of the records of living jobs", live),
@@ -319,35 +310,29 @@ def _write_log(out: Writer, figures: LogFigures, loading: tuple[int, float]) -> 
         ("unsynced_bytes", "Bytes that are not known durable", figures.unsynced_bytes),
         ("oldest_unsynced_seconds", "How long the oldest of them has waited",
          figures.unsynced_ns / NS),
-    )  # fmt: skip
-    for name, text, value in gauges:
-        out.single(f"beanstalkd_binlog_{name}", "gauge", text, value)
+        ("unchecked_bytes", "Bytes of segments with unchecked bodies", figures.unchecked_bytes),
+        ("replay_jobs", "Jobs that the start has loaded", jobs),
+        ("replay_seconds", "How long the start took to load them", load_s),
+    ))  # fmt: skip
     for name, text, size in (
         ("free", "Bytes left on its disk", figures.disk_free_bytes),
         ("size", "Bytes that its disk has when it is empty", figures.disk_size_bytes),
     ):
         if size is not None:
             out.single(f"beanstalkd_binlog_disk_{name}_bytes", "gauge", text, size)
-    out.single("beanstalkd_binlog_unchecked_bytes", "gauge",
-               "Bytes of segments with unchecked bodies", figures.unchecked_bytes)  # fmt: skip
     if figures.unarchived is not None:
         segments, size = figures.unarchived
-        name = "beanstalkd_binlog_unarchived"
-        out.single(f"{name}_files", "gauge", "Finished segments that the archive lacks", segments)
-        out.single(f"{name}_bytes", "gauge", "Their bytes", size)
+        out.gauges("beanstalkd_binlog_unarchived_", (
+            ("files", "Finished segments that the archive lacks", segments),
+            ("bytes", "Their bytes", size),
+        ))  # fmt: skip
     out.family("beanstalkd_binlog_state", "gauge", "1 for the state that it is in", (
         ('{state="ok"}', int(not figures.is_full)), ('{state="full"}', int(figures.is_full)),
     ))  # fmt: skip
-    out.single("beanstalkd_binlog_replay_jobs", "gauge", "Jobs that the start has loaded", jobs)
-    out.single("beanstalkd_binlog_replay_seconds", "gauge", "How long the start took to load them",
-               load_s)  # fmt: skip
-    commits = figures.commits
-    name = "beanstalkd_binlog_fsync_seconds"
-    out.head(name, "histogram", "Syncs, with the write before")
-    out.histogram(name, "", commits.syncs, seconds(SYNC_BOUNDS_NS))
-    name = "beanstalkd_binlog_group_commit_size"
-    out.head(name, "histogram", "Records written together")
-    out.count_histogram(name, commits.batches)
+    commits, text = figures.commits, "Syncs, with the write before"
+    out.single_histogram("beanstalkd_binlog_fsync_seconds", text, commits.syncs)
+    text = "Records written together"
+    out.count_histogram("beanstalkd_binlog_group_commit_size", text, commits.batches)
 
 
 def _tubes(out: Writer, survey: TubeSurvey) -> Iterator[bytes]:

@@ -12,6 +12,7 @@ from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.replication.membership import Situation
 from beanstalk_twisted.server.service import BeanstalkService
+from beanstalk_twisted.web.site import Part
 from beanstalk_twisted.web.tube_figures import NO_JOB, age_ns, oldest_ready_id
 
 RECENT_ROWS: Final = 300
@@ -123,7 +124,7 @@ LAG_BOUNDS_NS: Final = tuple(
 )  # fmt: skip
 
 
-class ReactorLag:
+class ReactorLag(Part):
     """Measures all the time by how much a timer is late, in ns."""
 
     def __init__(self, reactor: IReactorTime) -> None:
@@ -228,10 +229,7 @@ def _badge(situation: Situation | None) -> str:
 
 
 class Overview:
-    """Gathers the figures of a server.
-
-    :ivar run: 16 hexadecimal digits, of this process only.
-    """
+    """Gathers the figures of a server.  :ivar run: 16 hexadecimal digits, of this process only."""
 
     def __init__(self, service: BeanstalkService, *, may_write: bool = False) -> None:
         facts = service.process.facts()

@@ -20,26 +20,23 @@ def write_replication(out: Writer, situation: Situation) -> None:
         for role in (ACTIVE, STANDBY)
     ])  # fmt: skip
     is_well = not (situation.role == ACTIVE and situation.why)
-    gauges = [
+    out.gauges("beanstalkd_replication_", [
         ("is_well", "0 if this server is active, and the stream silent", int(is_well)),
         ("is_in_sync", "1 of an active server, and of a standby that may become active at once",
          int(situation.is_in_sync)),
         ("standbys", "Standbys that are heard", len(situation.standbys)),
-    ]  # fmt: skip
-    for name, text, value in gauges:
-        out.single(f"beanstalkd_replication_{name}", "gauge", text, value, labels)
+    ], labels)  # fmt: skip
     stats: dict[str, Any] = {**situation.stats(), "lag-seconds": situation.lag_s}
     for metric in REPLICATION.metrics:
         out.single(*metric.head, stats[metric.key], labels)
     copies = situation.copies
     # Left out while NATS does not say, so that an alert is about what is known.
     if copies is not None:
-        for name, text, value in (
+        out.gauges("beanstalkd_replication_stream_", (
             ("copies", "Copies that the stream is to have", copies.wanted),
             ("copies_current", "Those of them that are there and have all", len(copies.current)),
             ("has_leader", "Whether a NATS server leads it", int(bool(copies.leader))),
-        ):
-            out.single(f"beanstalkd_replication_stream_{name}", "gauge", text, value, labels)
+        ), labels)  # fmt: skip
 
 
 def replication_document(situation: Situation | None) -> Document:

@@ -138,10 +138,7 @@ def object_of(body: bytes) -> dict[str, Any]:
 
 
 def of(kind: str | list[str], about: str = "", **more: Any) -> Schema:
-    """Make the schema of a value.
-
-    :param kind: its JSON type; several if it may be null.
-    """
+    """Make the schema of a value.  :param kind: its JSON type; several if it may be null."""
     return {"type": kind, **more, **({"description": about} if about else {})}
 
 

@@ -1,8 +1,8 @@
-"""The endpoint put together: which function each operation of the table is; files and health."""
+"""The endpoint put together: the console's files, health, and the method of each operation."""
 
 import gzip
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from http import HTTPStatus
 from importlib import resources
@@ -23,18 +23,17 @@ from beanstalk_twisted.web.exchange import (
     TEXT,
     Call,
     Document,
+    Operation,
     Operations,
     Refusal,
-    encoded,
     json_document,
 )
 from beanstalk_twisted.web.live import Live
 from beanstalk_twisted.web.logins import Logins
 from beanstalk_twisted.web.metrics import Metrics
-from beanstalk_twisted.web.openapi import description
 from beanstalk_twisted.web.overview import Overview, ReactorLag
-from beanstalk_twisted.web.replication import replication_document
-from beanstalk_twisted.web.site import HttpSettings, Site
+from beanstalk_twisted.web.routes import ROUTES
+from beanstalk_twisted.web.site import HttpSettings, Part, Site
 from beanstalk_twisted.web.tube_figures import TubeHistory
 
 TYPES: Final = {
@@ -51,10 +50,7 @@ COMMENT_LINE: Final = re.compile(rb"^[ \t]*(?://|/\*\*|\*).*\n", re.MULTILINE)
 
 
 class StaticFile(NamedTuple):
-    """A file as it is sent.
-
-    :ivar tag: changes with the contents.
-    """
+    """A file as it is sent.  :ivar tag: changes with the contents."""
 
     content_type: str
     plain: bytes
@@ -77,11 +73,23 @@ def load() -> Mapping[str, StaticFile]:
     return files
 
 
-class StaticFiles:
-    def __init__(self) -> None:
-        self._files = load()
+class Pages:
+    """The console's files, and the logins that it begins and ends."""
 
-    def send(self, name: str, asked: Mapping[str, str]) -> Document:
+    def __init__(self, logins: Logins) -> None:
+        self._files = load()
+        self._logins = logins
+
+    def console(self, call: Call) -> Document:
+        return self._send("index.html", call.headers)
+
+    def login(self, call: Call) -> Document:
+        return self._send("login.html", call.headers)
+
+    def static(self, call: Call) -> Document:
+        return self._send(call.parameters["file"], call.headers)
+
+    def _send(self, name: str, asked: Mapping[str, str]) -> Document:
         """:param asked: the request's headers.
         :raise Refusal: there is no file of that name.
         """
@@ -96,6 +104,18 @@ class StaticFiles:
             return Document(file.zipped, file.content_type, HTTPStatus.OK, headers)
         return Document(file.plain, file.content_type, HTTPStatus.OK, headers)
 
+    def begin_login(self, call: Call) -> Document:
+        """A client that is known without a token needs no login."""
+        shown = None if call.known is None else call.known.shown
+        if shown is None:
+            return json_document({})
+        cookie = self._logins.begin(shown, call.headers, is_secure=call.is_secure)
+        return json_document({})._replace(headers={"Set-Cookie": cookie})
+
+    def end_login(self, call: Call) -> Document:
+        cookie = self._logins.end(call.headers, is_secure=call.is_secure)
+        return json_document({})._replace(headers={"Set-Cookie": cookie})
+
 
 PROBE_S: Final = 1.0
 """Seconds that the disk's last answer counts: probes cost it one sync a second."""
@@ -104,7 +124,7 @@ UNLIMITED_S: Final = 60.0
 """Seconds that a probe of the disk may take where ``--fsync-timeout`` is 0."""
 
 
-class DiskProbe:
+class DiskProbe(Part):
     """Asks the disk for a sync, once for all who ask, and remembers for `PROBE_S`."""
 
     def __init__(
@@ -158,9 +178,6 @@ class DiskProbe:
         for waited in asked:
             waited.callback(outcome)
 
-    def start(self) -> None:
-        """There is nothing to begin."""
-
     def stop(self) -> None:
         timer, self._timer = self._timer, None
         if timer is not None:
@@ -213,79 +230,25 @@ def make_site(service: BeanstalkService, settings: HttpSettings, reactor: IReact
         service, lag.lags, lambda: (len(site.connections), site.connections.closed, site.requests),
         settings.metrics_tubes, overview.oldest,
     )  # fmt: skip
-    static = StaticFiles()
     live = Live(overview, reactor)
-
     history = TubeHistory(
         service.queue.state, lambda: service.now_ns() + service.clock.wall_offset_ns(), reactor
     )
     connections = LocalConnections(service, reactor)
     seeing = Seeing(service)
-    search, runs = SearchApi(service, seeing), Runs(service, connections, reactor, seeing)
+    runs = Runs(service, connections, reactor, seeing)
     site.parts += [lag, health.probe, live, history, runs]
-    site.operations = {
-        "healthz": health.healthz,
-        "readyz": health.readyz,
-        "metrics": metrics.metrics,
-        "console": lambda call: static.send("index.html", call.headers),
-        "static": lambda call: static.send(call.parameters["file"], call.headers),
-        "login": lambda call: static.send("login.html", call.headers),
-        **_logins(site.logins),
-        "live": live.stream,
-        "getTubeHistory": history.history,
-        **_api(ReadingApi(service, connections, seeing, reactor), WritingApi(connections), service),
-        "search": search.search,
-        "listGroups": search.groups,
-        "listRuns": runs.runs,
-        "beginRun": runs.begin,
-        "getRun": runs.run,
-        "stopRun": runs.stop_run,
-    }
+    site.operations = operations_of([
+        health, metrics, Pages(site.logins), live, history, runs, SearchApi(service, seeing),
+        ReadingApi(service, connections, seeing, reactor), WritingApi(connections),
+    ])  # fmt: skip
     return site
 
 
-def _logins(logins: Logins) -> Operations:
-    def begin(call: Call) -> Document:
-        """A client that is known without a token needs no login."""
-        shown = None if call.known is None else call.known.shown
-        if shown is None:
-            return json_document({})
-        cookie = logins.begin(shown, call.headers, is_secure=call.is_secure)
-        return json_document({})._replace(headers={"Set-Cookie": cookie})
-
-    def end(call: Call) -> Document:
-        cookie = logins.end(call.headers, is_secure=call.is_secure)
-        return json_document({})._replace(headers={"Set-Cookie": cookie})
-
-    return {"beginLogin": begin, "endLogin": end}
-
-
-def _api(reading: ReadingApi, writing: WritingApi, service: BeanstalkService) -> Operations:
-    described = encoded(description()) + b"\n"
-    return {
-        "getDescription": lambda call: Document(described),
-        "getServer": reading.server,
-        "getLog": reading.log,
-        "listSegments": reading.segments,
-        "listConnections": reading.connections,
-        "listTubes": reading.tubes,
-        "getTube": reading.tube,
-        "listJobs": reading.jobs,
-        "getJob": reading.job,
-        "drain": writing.drain,
-        "undrain": writing.undrain,
-        "getReplication": lambda call: replication_document(service.situation()),
-        "promote": writing.promote,
-        "pauseTube": writing.pause_tube,
-        "kickTube": writing.kick_tube,
-        "flushTube": writing.flush_tube,
-        "forgetKey": writing.forget_key,
-        "setPolicy": writing.set_policy,
-        "listPolicyKeys": reading.policy_keys,
-        "putJob": writing.put_job,
-        "kickJob": writing.kick_job,
-        "deleteJob": writing.delete_job,
-        "cancelJob": writing.cancel_job,
-        "moveJob": writing.move_job,
-        "editJob": writing.edit_job,
-    }
+def operations_of(parts: Iterable[object]) -> Operations:
+    """Find the method of each route's operation: in snake case it has the same name."""
+    found: dict[str, Operation] = {}
+    for operation in {route.operation for route in ROUTES}:
+        name = re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", operation)
+        [found[operation]] = [getattr(part, name) for part in parts if hasattr(part, name)]
+    return found

@@ -4,7 +4,7 @@ import os
 from collections.abc import Collection, Mapping
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl
 
 from twisted.internet.address import IPv4Address, IPv6Address
@@ -16,6 +16,7 @@ from twisted.internet.interfaces import (
     ISSLTransport,
 )
 from twisted.internet.protocol import Factory
+from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web.http import HTTPFactory
@@ -66,6 +67,9 @@ FULL: Final = "there are as many connections as there may be; only health checks
 MAX_AUDIT_BYTES: Final = 400
 """Bytes of a path that the log shows of a change: a tube's name, every byte with three."""
 
+TICK_S: Final = 1.0
+"""Seconds between two ticks of a `Ticking` part: as often as a person can read numbers."""
+
 UNIX_SOCKET: Final = "a UNIX socket"
 """In place of a peer's address; requests of several such peers cannot be told apart."""
 
@@ -85,7 +89,7 @@ class HttpSettings(NamedTuple):
     metrics_tubes: int = 100
 
 
-class Part(Protocol):
+class Part:
     """A background service that runs while the endpoint is open."""
 
     def start(self) -> None:
@@ -93,6 +97,24 @@ class Part(Protocol):
 
     def stop(self) -> None:
         """End, and leave no timer."""
+
+
+class Ticking(Part):
+    """One that ticks each second from a second on: the ports are open before the log is."""
+
+    def __init__(self, reactor: IReactorTime) -> None:
+        self._ticking = LoopingCall(self._tick)
+        self._ticking.clock = reactor
+
+    def start(self) -> None:
+        self._ticking.start(TICK_S, now=False)
+
+    def stop(self) -> None:
+        if self._ticking.running:
+            self._ticking.stop()
+
+    def _tick(self) -> None:
+        raise NotImplementedError
 
 
 class SiteRequest(BoundedRequest):

@@ -6,7 +6,6 @@ from heapq import nlargest
 from typing import Final, NamedTuple
 
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import LoopingCall
 
 from beanstalk_twisted.binlog.records.jobs import WITHHELD_NS
 from beanstalk_twisted.jobs.figures import MS, TubeTimes
@@ -15,6 +14,7 @@ from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.rules import statistics
 from beanstalk_twisted.web.exchange import Call, Document, Refusal, json_document
+from beanstalk_twisted.web.site import Ticking
 from beanstalk_twisted.wire.layouts import Values
 
 SLICE_TUBES: Final = 500
@@ -197,10 +197,7 @@ def next_delayed_ns(tube: Tube, now_ns: int) -> int | None:
 
 
 class Ring:
-    """The rows of one tube.
-
-    :ivar first: the number of its first row.
-    """
+    """The rows of one tube.  :ivar first: the number of its first row."""
 
     __slots__ = ("first", "numbers")
 
@@ -222,8 +219,8 @@ class Ring:
         return self.numbers[at : at + len(FIELDS)].tolist()
 
 
-class TubeHistory:
-    """Chooses tubes, and keeps and shows their rows, while the endpoint is open; a `site.Part`.
+class TubeHistory(Ticking):
+    """Chooses tubes, and keeps and shows their rows, while the endpoint is open.
 
     :ivar rows: how many rows were noted.
     """
@@ -232,6 +229,7 @@ class TubeHistory:
         self, state: QueueState, wall_ns: Callable[[], int], reactor: IReactorTime
     ) -> None:
         """:param wall_ns: the wall clock."""
+        super().__init__(reactor)
         self.rows = 0
         self._state = state
         self._wall_ns = wall_ns
@@ -239,8 +237,6 @@ class TubeHistory:
         self._times = array("q", [0]) * ROWS
         self._at = self._ticks = 0
         self._active: list[tuple[int, int, Tube]] = []
-        self._ticking = LoopingCall(self._tick)
-        self._ticking.clock = reactor
 
     def look(self) -> None:
         """Look at the next tubes; when all were looked at, those chosen are kept, and no others."""
@@ -279,21 +275,13 @@ class TubeHistory:
         rings = [ring.numbers for ring in self._rings.values()]
         return sum(len(each) * each.itemsize for each in (self._times, *rings))
 
-    def start(self) -> None:
-        """Begin a second from now: the ports are open before the log is."""
-        self._ticking.start(1.0, now=False)
-
-    def stop(self) -> None:
-        if self._ticking.running:
-            self._ticking.stop()
-
     def _tick(self) -> None:
         self.look()
         self._ticks += 1
         if self._ticks % ROW_TICKS == 0:
             self.note(self._wall_ns() // MS)
 
-    def history(self, call: Call) -> Document:
+    def get_tube_history(self, call: Call) -> Document:
         """:raise Refusal: there is no such tube."""
         tube = self._state.tubes.find(call.parameters["tube"].encode("ascii", "replace"))
         if tube is None:

@@ -31,24 +31,18 @@ def test_a_log_that_keeps_to_its_bounds_is_sound() -> None:
     assert problems_of(measured(0, 0, CEILING, BOUND, BOUND, CEILING)) == []
 
 
-def test_a_log_above_the_ceiling_once_is_not() -> None:
-    (problem,) = problems_of(measured(CEILING + 1, 0, 0, 0))
-    assert "above the ceiling of 12,000" in problem
-
-
-def test_a_log_above_its_bound_half_of_the_time_is_not() -> None:
-    (problem,) = problems_of(measured(0, 0, 0, BOUND + 1, BOUND + 1, BOUND))
-    assert "half of the time, above 10,000" in problem
-
-
-def test_a_log_that_does_not_come_to_rest_within_its_bound_is_not() -> None:
-    (problem,) = problems_of(measured(0, 0, rest_bytes=BOUND + 1))
-    assert "stays at 10,001 bytes" in problem
-
-
-def test_a_log_that_was_never_compacted_shows_nothing() -> None:
-    (problem,) = problems_of(measured(0, 0, deleted=0))
-    assert "nothing is shown" in problem
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (measured(CEILING + 1, 0, 0, 0), "above the ceiling of 12,000"),
+        (measured(0, 0, 0, BOUND + 1, BOUND + 1, BOUND), "half of the time, above 10,000"),
+        (measured(0, 0, rest_bytes=BOUND + 1), "stays at 10,001 bytes"),
+        (measured(0, 0, deleted=0), "nothing is shown"),
+    ],
+)
+def test_a_log_that_does_not_has_one_problem(found: Measured, why: str) -> None:
+    (problem,) = problems_of(found)
+    assert why in problem
 
 
 def test_what_is_allocated_ahead_is_no_part_of_the_log_but_of_the_files(tmp_path: Path) -> None:

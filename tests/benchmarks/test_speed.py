@@ -101,42 +101,29 @@ def test_a_figure_is_judged_by_its_target(
 def test_a_run_is_read_off() -> None:
     figures, memory, _ = parse_outcome(printed())
     assert (figures[CPU.key], figures[RATE.key], figures["p99_us"]) == (7.5, 18.0, 8.0)
-    assert PAUSE.key not in figures
-    assert JOB_BYTES.key not in figures
-    assert list(memory) == []
-
-
-def test_memory_a_job_is_what_the_server_has_grown_by() -> None:
+    assert PAUSE.key not in figures and JOB_BYTES.key not in figures and not memory
+    # Memory a job is what the server has grown by; the pause the longest round trip of the probe.
     figures, memory, _ = parse_outcome(printed(memory_kb=[[2, 104], [4, 108]]))
     assert figures[JOB_BYTES.key] == 8 * 1024 / 4
     assert memory == [(2, 104 * 1024), (4, 108 * 1024)]
-
-
-def test_the_longest_pause_is_the_longest_round_trip_of_the_probe() -> None:
     said = printed(latency_us={"unit": "us", "all": LATENCY, "probe": LATENCY | {"longest": 17e3}})
     assert parse_outcome(said).figures[PAUSE.key] == 17.0
 
 
-def test_one_wrong_reply_makes_a_run_worthless() -> None:
+def test_one_wrong_reply_or_none_at_all_makes_a_run_worthless() -> None:
     with pytest.raises(WrongRepliesError, match="the first to put: BURIED"):
         parse_outcome(printed(wrong=1, first_wrong="put: BURIED"))
-
-
-def test_a_run_without_a_reply_is_worthless() -> None:
     with pytest.raises(WrongRepliesError, match="not one command"):
         parse_outcome(printed(commands=0))
 
 
 def test_a_replay_is_what_a_full_start_takes_beyond_an_empty_one() -> None:
     assert replayed(1000, 0.5, 2.5).figures[REPLAY.key] == 500.0
-
-
-@pytest.mark.parametrize("full_s", [0.5, 0.4])
-def test_a_replay_that_is_lost_in_the_noise_of_starts_has_no_figure(full_s: float) -> None:
-    figures = replayed(1000, 0.5, full_s).figures
-    assert math.isnan(figures[REPLAY.key])
-    assert (figures["empty_start_s"], figures["full_start_s"]) == (0.5, full_s)
-    assert verdict(REPLAY, Target(1.5), figures[REPLAY.key], is_optimised=True) == "unknown"
+    for lost_in_noise_s in (0.5, 0.4):
+        figures = replayed(1000, 0.5, lost_in_noise_s).figures
+        assert math.isnan(figures[REPLAY.key])
+        assert (figures["empty_start_s"], figures["full_start_s"]) == (0.5, lost_in_noise_s)
+        assert verdict(REPLAY, Target(1.5), figures[REPLAY.key], is_optimised=True) == "unknown"
 
 
 def test_names_are_told_apart_and_every_load_can_be_written() -> None:
@@ -153,14 +140,11 @@ def test_a_quick_run_takes_a_fiftieth_of_the_jobs_but_not_too_few() -> None:
     assert workload().words(quick=False)[3] == "1000000"
 
 
-def test_workloads_are_chosen_by_names_and_stars() -> None:
+def test_workloads_are_chosen_by_names_and_stars_and_an_unknown_one_is_refused() -> None:
     assert [each.name for each in chosen(["rt50", "kick"], quick=False)] == ["rt50", "kick"]
     assert {each.name[:4] for each in chosen(["sync*"], quick=False)} == {"sync"}
     assert chosen([], quick=False) == list(WORKLOADS)
     assert 0 < len(chosen([], quick=True)) < len(WORKLOADS)
-
-
-def test_an_unknown_name_is_refused_with_those_there_are() -> None:
     with pytest.raises(ValueError, match=r"no workload 'rt49'; there are: rt1 .*replay"):
         chosen(["rt50", "rt49"], quick=False)
 
@@ -202,12 +186,8 @@ def test_why_no_target_is_judged_is_told(changes: dict[str, Any], why: str) -> N
     assert f"No target is judged (`-`), since {why}." in told.head()
     assert publishing.as_json(told)["unjudged"] == why
     assert " met " not in told.table()
-
-
-def test_several_rounds_on_a_machine_that_is_not_busy_are_judged() -> None:
-    told = report()._replace(machine=MACHINE._replace(load=2.0), rounds=2)
-    assert " met " in told.table()
-    assert not any("judged" in line for line in told.head())
+    judged = report()._replace(machine=MACHINE._replace(load=2.0), rounds=2)
+    assert " met " in judged.table() and not any("judged" in line for line in judged.head())
 
 
 def test_a_pause_is_judged_by_its_own_length() -> None:
@@ -246,11 +226,9 @@ def test_the_page_gets_the_newest_table_and_keeps_the_rest() -> None:
     assert "`make bench`, 2026-01-02" in once
     assert "![Size of the log over time](x/log.svg)" in once
     assert publishing.published(once, report(), ["x/log.svg"]) == once
-
-
-def test_a_page_without_a_place_for_the_table_is_refused() -> None:
     with pytest.raises(ValueError, match="no place for the table"):
         publishing.published("a page", report(), [])
+    assert "| row" in publishing.published(publishing.PAGE.read_text(), report(), [])
 
 
 def test_the_page_leaves_out_details_how_jobs_are_kept_and_redis() -> None:
@@ -263,10 +241,6 @@ def test_the_page_leaves_out_details_how_jobs_are_kept_and_redis() -> None:
     assert [line.split()[1] for line in lines] == ["row"]
     assert "redis" not in head and "redis" in made.table()
     assert "detail" in made.table()
-
-
-def test_the_real_page_has_its_place() -> None:
-    assert "| row" in publishing.published(publishing.PAGE.read_text(), report(), [])
 
 
 def test_the_json_has_no_word_that_json_has_not() -> None:
@@ -295,13 +269,10 @@ def test_what_is_published_has_no_plots_of_an_earlier_run(tmp_path: Path) -> Non
     assert "log.svg" not in page.read_text()
 
 
-def test_the_head_says_where_a_server_is_from_that_is_not_of_this_checkout() -> None:
+def test_the_head_says_where_a_server_is_from_or_the_commit_of_this_checkout() -> None:
     (ours_is, *_) = MACHINE._replace(imported_from="/a/beanstalk_twisted").sentences()
     assert "not of this checkout, but imported from `/a/beanstalk_twisted`" in ours_is
     assert "not of this checkout" not in MACHINE.sentences()[0]
-
-
-def test_the_head_names_the_commit_of_a_server_of_this_checkout() -> None:
     of_here = MACHINE._replace(commit="abc1234-dirty")
     assert of_here.sentences()[0].endswith("; commit abc1234-dirty.")
     assert "commit" not in of_here._replace(imported_from="/a/beanstalk_twisted").sentences()[0]

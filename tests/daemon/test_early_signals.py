@@ -65,7 +65,8 @@ def test_what_is_held_back_comes_later_and_once() -> None:
 
 
 def test_a_server_takes_them_at_every_moment_of_its_start(tmp_path: Path) -> None:
-    with ServerProcess(ours_at_once("-p0", "-b", tmp_path / "log"), tmp_path) as server:
+    command = ours_at_once("-p0", "-b", tmp_path / "log")
+    with ServerProcess(command, tmp_path, may_fork=False) as server:
         wait_until_held_back(server.process.pid)
         sent = 0
         while not any("listening on" in line for line in server.said()):

@@ -160,7 +160,7 @@ def test_sighup_reads_it_again_and_keeps_the_old_one_if_it_is_wrong(
     path, server, reactor = tmp_path / "tubes.toml", MemoryServer(), Process()
     client = server.connect()
     tubes = TubesFile(str(path), server.service)
-    reload_on_signal(server.service, reactor, [tubes.reload], Hangup(lambda: False))
+    reload_on_signal(lambda: server.service, reactor, [tubes.reload], Hangup(lambda: False))
 
     def reload(text: str) -> str:
         path.write_text(text)

@@ -7,8 +7,7 @@ import os
 import re
 import select
 import signal
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,6 @@ from beanstalk_twisted.daemon.listening import (
     wrong_files,
 )
 from beanstalk_twisted.daemon.log_lines import line
-from beanstalk_twisted.daemon.process import Launcher, Refused
 from beanstalk_twisted.daemon.sockets import in_words
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import IN_MEMORY, Limits, Settings
@@ -270,24 +268,6 @@ async def test_the_hub_is_said_to_be_on_where_it_is() -> None:
         await service.stopService()
 
 
-@pytest.fixture
-def own_excepthook() -> Iterator[None]:
-    """Put the hook for exceptions that nobody catches back as it was."""
-    before = sys.excepthook
-    yield
-    sys.excepthook = before
-
-
-def test_a_refused_start_leaves_no_pidfile(tmp_path: Path) -> None:
-    pidfile = tmp_path / "twistd.pid"
-    pidfile.write_text(str(os.getpid()))
-    launcher = Launcher({"nodaemon": True, "pidfile": str(pidfile)})
-    service = listening(queue_on(Clock()), [], Clock(), refuse, launcher=launcher)
-    with pytest.raises(SystemExit):
-        service.startService()
-    assert not pidfile.exists()
-
-
 def interrupt() -> None:
     signal.raise_signal(signal.SIGINT)
 
@@ -330,19 +310,6 @@ def test_ctrl_c_while_a_log_is_opened_is_said_in_one_line_too() -> None:
     assert [formatEvent(event) for event in events[2:]] == [
         "the server does not start: stopped before anybody was served; nothing was lost"
     ]
-
-
-def test_a_daemon_is_told_why_by_an_exception_since_its_launcher_would_hang(
-    own_excepthook: None,
-) -> None:
-    def prepare() -> None:
-        raise Damaged("segment 7 is damaged")
-
-    launcher = Launcher({"nodaemon": False})
-    service = listening(queue_on(Clock()), [local_port()], Clock(), prepare, launcher=launcher)
-    with pytest.raises(Refused, match=r"^segment 7 is damaged") as refused:
-        service.startService()
-    assert refused.value.exit_code == 65
 
 
 # Stopping.

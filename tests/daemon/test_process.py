@@ -387,7 +387,7 @@ def said(events: list[LogEvent]) -> list[str]:
 
 def test_sigusr1_drains_in_a_turn_of_the_reactor_and_undrain_undoes_it() -> None:
     server, reactor = MemoryServer(), Reactor()
-    drain_on_signal(server.service, reactor)
+    drain_on_signal(lambda: server.service, reactor)
     os.kill(os.getpid(), signal.SIGUSR1)
     client = server.connect()
     assert client.ask(b"put 0 0 1 0\r\n\r\n") == b"INSERTED 1\r\n"
@@ -401,7 +401,7 @@ def test_sigusr1_drains_in_a_turn_of_the_reactor_and_undrain_undoes_it() -> None
 def test_sighup_takes_its_steps_in_order_in_a_turn_of_the_reactor() -> None:
     reactor, taken = Reactor(), list[str]()
     steps = [lambda: taken.append("log"), lambda: taken.append("tubes")]
-    reload_on_signal(MemoryServer().service, reactor, steps, Hangup(lambda: True))
+    reload_on_signal(lambda: MemoryServer().service, reactor, steps, Hangup(lambda: True))
     os.kill(os.getpid(), signal.SIGHUP)
     assert taken == []
     with capturedLogs() as events:
@@ -414,7 +414,7 @@ def test_a_server_whose_terminal_is_gone_stops_in_order() -> None:
     reactor, taken, terminals = Reactor(), list[int](), [True]
     signal.signal(signal.SIGTERM, reactor.stop)
     hangup = Hangup(lambda: bool(terminals))
-    reload_on_signal(MemoryServer().service, reactor, [lambda: taken.append(1)], hangup)
+    reload_on_signal(lambda: MemoryServer().service, reactor, [lambda: taken.append(1)], hangup)
     terminals.clear()
     os.kill(os.getpid(), signal.SIGHUP)
     reactor.settle()
@@ -463,7 +463,7 @@ def test_the_first_signal_stops_in_order_and_the_second_at_once(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, reactor.stop)
-    StopTwice(server.service, reactor, end).take_over()
+    StopTwice(lambda: server.service, reactor, end).take_over()
     with capturedLogs() as events:
         signal.raise_signal(first)
         reactor.settle()

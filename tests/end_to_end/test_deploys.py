@@ -102,29 +102,6 @@ def test_a_worker_learns_of_a_cancel_at_its_next_touch(tmp_path: Path) -> None:
         assert f"job {job} of default, attempt 1: lost" not in log and "failed" not in log
 
 
-@pytest.mark.parametrize(
-    ("command", "reply"),
-    [
-        ("cancel-job {}", "CANCELLED"),
-        ("return-job {}", "RETURNED"),
-        ("return-job {} 600", "RETURNED"),
-    ],
-)
-def test_what_was_answered_is_so_after_a_kill(command: str, reply: str, tmp_path: Path) -> None:
-    with serve(tmp_path) as server, server.connect() as connection:
-        job = put(connection)
-        assert connection.ask(b"reserve\r\n").startswith(b"RESERVED")
-        assert connection.ask(f"{command.format(job)}\r\n".encode()) == f"{reply}\r\n".encode()
-        server.kill()
-    with serve(tmp_path) as server, server.connect() as connection:
-        if reply == "CANCELLED":
-            assert connection.ask(b"stats-job %d\r\n" % job) == b"NOT_FOUND\r\n"
-        else:
-            found = facts(connection, job)
-            state = "delayed" if "600" in command else "ready"
-            assert (found["state"], found["reserves"], found["releases"]) == (state, "0", "0")
-
-
 def test_a_handler_may_put_a_job_off_without_an_attempt(tmp_path: Path) -> None:
     (tmp_path / "snoozes.py").write_text(
         "from beanstalk_twisted.worker import Return\n\n\n"

@@ -6,16 +6,12 @@ import json
 import re
 import urllib.error
 import urllib.request
-from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from beanstalk_twisted.web.channel import MAX_CONNECTIONS
 from beanstalk_twisted.web.logins import WRITE_HEADER
-from tests.server.access.meeting import HASH
 from tests.server_process import LIMIT_S, Connection, ServerProcess, ours
 from tests.web.browsing import read_prometheus
 
@@ -75,37 +71,6 @@ def test_a_server_is_seen_asked_and_changed_over_http(tmp_path: Path) -> None:
         status, job = again.ask("/api/v1/jobs/1")
         assert (status, json.loads(job)["body"]["text"]) == (200, "hello")
         assert again.ask("/api/v1/jobs/1/delete", {})[0] == 403
-
-
-def half(connection: Connection) -> None:
-    connection.send(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n")
-
-
-def guess(connection: Connection) -> None:
-    half(connection)
-    connection.send(b"Authorization: Bearer bst_aaaaaaaa_%s\r\n\r\n" % (b"x" * 32))
-
-
-def rest(connection: Connection) -> None:
-    request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    assert connection.ask(request).startswith(b"HTTP/1.1 200 ")
-
-
-@pytest.mark.parametrize("occupy", [half, guess, rest])
-def test_health_checks_are_answered_whatever_keeps_connections(
-    occupy: Callable[[Connection], None], tmp_path: Path
-) -> None:
-    access = tmp_path / "access.toml"
-    access.write_text(f'open-metrics = true\n[identities.it]\ntoken = "{HASH}"\nlook = "*"\n')
-    http = HttpServer(tmp_path, f"--access={access}")
-    with http.server, ExitStack() as stack:
-        for _ in range(MAX_CONNECTIONS):
-            occupy(stack.enter_context(http.connect()))
-        for path in ("/healthz", "/readyz", "/metrics"):
-            for _ in range(20):
-                assert http.ask(path)[0] == 200
-        assert http.ask("/")[0] == 200
-        http.server.wait_for("HTTP connection came when there were 64, or 48 of one address")
 
 
 @pytest.mark.one_in(2)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import socket
 import time
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from beanstalk_twisted.client import connect
 from beanstalk_twisted.tcp_keepalive import IDLE_S
 from tests.certificates import Certificates
-from tests.daemon.test_sockets import ActivatedServer, listening
 from tests.daemon.tls_talking import client_context
 from tests.server_process import LIMIT_S, Connection, ServerProcess, ours
 
@@ -66,18 +65,6 @@ def test_the_server_watches_peers_of_all_ports(certificates: Certificates, tmp_p
         tls = stack.enter_context(Connection(tls_port, client_context(certificates.ca)))
         tls.send(b"reserve\r\n")
         wait_until_watched(("127.0.0.1", tls_port), tls.socket.getsockname())
-
-
-def test_who_came_before_a_server_that_is_passed_a_socket_is_watched_too(tmp_path: Path) -> None:
-    with closing(listening()) as passed:
-        address = passed.getsockname()
-        with (
-            Connection(address) as early,
-            ActivatedServer(tmp_path, [("beanstalk", passed)]),
-            Connection(address) as late,
-        ):
-            for line in (early, late):
-                wait_until_watched(address, line.socket.getsockname())
 
 
 async def test_the_client_watches_the_server_too(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from tests.server_process import (
     TWISTD,
     Connection,
     ServerProcess,
-    ours,
     ours_at_once,
     real_beanstalkd,
 )
@@ -161,28 +159,6 @@ def test_further_sigterms_show_no_code(tmp_path: Path) -> None:
 
 
 # What the log says.
-
-
-@pytest.mark.one_in(2)
-@pytest.mark.parametrize("command", [ours, ours_at_once])
-def test_the_log_tells_all_in_order(tmp_path: Path, command: Callable[..., list[str]]) -> None:
-    options = ("-p0", "-b", tmp_path / "log", "--listen-v1", "tcp:0:interface=127.0.0.1")
-    with ServerProcess(command(*options), tmp_path) as server:
-        server.connect().close()
-        server.terminate()
-        _, said = server.ended()
-    check_order(said)
-
-
-def check_order(said: str) -> None:
-    """See that each line has its form, and that they come in the order in which things happen."""
-    lines = said.splitlines()
-    assert all(LINE.fullmatch(line) for line in lines), said
-    assert "starting on" not in said and "IPv4Address" not in said
-    kept = [line for line in lines if "jobs loaded" in line or " listening on " in line]
-    assert len(kept) == 3 and "0 jobs loaded" in kept[0]
-    assert re.search(r" info  server   listening on 127\.0\.0\.1:\d+$", kept[1])
-    assert re.search(r" info  server   listening on 127\.0\.0\.1:\d+, protocol v1$", kept[2])
 
 
 def test_a_daemon_that_cannot_start_says_why_in_one_line_and_shows_no_code(tmp_path: Path) -> None:

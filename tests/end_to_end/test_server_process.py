@@ -7,7 +7,6 @@ import re
 import signal
 import socket
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,6 @@ from tests.server_process import (
     Connection,
     ServerProcess,
     ours,
-    ours_at_once,
     theirs,
 )
 
@@ -106,15 +104,6 @@ def damage_a_log(tmp_path: Path) -> tuple[Path, int]:
     return segment, offset
 
 
-def test_a_log_of_a_real_beanstalkd_is_refused_with_78(tmp_path: Path) -> None:
-    (tmp_path / "log").mkdir()
-    (tmp_path / "log" / "binlog.1").write_bytes(b"\7\0\0\0")
-    status, said = refused(tmp_path, "-b", tmp_path / "log")
-    assert status == 78
-    assert "binlog.1" in said and "import-v7" in said
-    assert (tmp_path / "log" / "binlog.1").read_bytes() == b"\7\0\0\0"
-
-
 def test_a_port_in_use_is_refused_with_111_and_the_log_is_whole(tmp_path: Path) -> None:
     with serving(tmp_path) as server:
         assert put(server.connect()) == b"INSERTED 1\r\n"
@@ -125,20 +114,6 @@ def test_a_port_in_use_is_refused_with_111_and_the_log_is_whole(tmp_path: Path) 
     assert status == 111
     assert "cannot listen" in said and str(port) in said
     assert read_log(tmp_path / "log") == (True, {b"x"})
-
-
-@pytest.mark.one_in(2)
-@pytest.mark.parametrize(
-    ("command", "name"), [(ours, "twistd beanstalk"), (ours_at_once, "beanstalk-twisted")]
-)
-def test_wrong_options_are_refused_with_5_and_one_line_of_the_command_typed(
-    command: Callable[..., list[str]], name: str, tmp_path: Path
-) -> None:
-    with ServerProcess(command("-p", "no-such-service"), tmp_path) as server:
-        status, said = server.ended()
-    assert (status, said.count("\n")) == (5, 1), said
-    assert said.startswith(f"{name}: ")
-    assert "there is no service called 'no-such-service'" in said
 
 
 def test_a_daemon_serves_and_stops_in_order(tmp_path: Path) -> None:
@@ -174,19 +149,3 @@ def test_sigterm_answers_what_was_begun_and_seals_the_log(tmp_path: Path) -> Non
         assert (connection.reply(), waiting.reply()) == (b"", b"")
     assert read_log(tmp_path / "log") == (True, {b"kept"})
     assert newest_segment(tmp_path / "log").read_bytes().endswith(b"TQLEND\r\n")
-
-
-def test_a_hang_up_while_a_reserve_waits_is_noticed_at_once(tmp_path: Path) -> None:
-    with serving(tmp_path) as server:
-        waiting, connection = server.connect(), server.connect()
-        waiting.send(b"list-tube-used\r\nreserve\r\nlist-tubes\r\n")
-        waiting.reply()
-        assert b"current-waiting: 1\n" in connection.ask(b"stats\r\n")
-        waiting.close()
-        while b"current-waiting: 0\n" not in connection.ask(b"stats\r\n"):
-            assert server.process.poll() is None
-        put(connection)
-        assert connection.ask(b"peek-ready\r\n") == b"FOUND 1 1\r\nx\r\n"
-
-
-# A client in the wild.

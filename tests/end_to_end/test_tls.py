@@ -23,8 +23,7 @@ import pytest
 
 from tests.certificates import Certificates
 from tests.daemon.tls_talking import client_context
-from tests.sampling import share
-from tests.server_process import LIMIT_S, Connection, ServerProcess, ours_at_once, wait_until
+from tests.server_process import LIMIT_S, Connection, ServerProcess, ours_at_once
 
 MUTUAL = "TLS with client certificates"
 ACCESS = """
@@ -172,27 +171,6 @@ def test_certificates_are_swapped_under_load(certificates: Certificates, tmp_pat
         assert before.ask(b"list-tube-used\r\n") == b"USING default\r\n"
         for each in (before, still, after, *clients):
             each.close()
-
-
-def test_handshakes_that_do_not_go_on_are_ended_and_others_are_served(
-    certificates: Certificates, tmp_path: Path
-) -> None:
-    number = share(1000, of=10)
-    with serving(certificates, tmp_path, "--stalled-timeout", 2) as server, ExitStack() as stack:
-        control = server.connect()
-        stack.callback(control.close)
-        port = server.process.port_of(MUTUAL)
-        half = []
-        for count in range(number):
-            half.append(stack.enter_context(socket.create_connection(("127.0.0.1", port))))
-            # A third says nothing, others the beginning of a record.
-            half[-1].sendall((b"", b"\x16", b"\x16\x03\x01\x02\x00\x01\x00")[count % 3])
-            if count % 20 == 0:
-                assert control.ask(b"list-tube-used\r\n") == b"USING default\r\n"
-        wait_until(lambda: count_connections(control) == 1)
-        status, text = server.ask_http("/metrics")
-        line = f'beanstalkd_tls_handshakes_total{{outcome="stalled"}} {number}'
-        assert (status, line in text.decode()) == (200, True)
 
 
 def test_handshakes_count_as_connections(certificates: Certificates, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from pathlib import Path
 
@@ -65,29 +64,6 @@ def test_what_an_old_client_was_told_is_there_after_a_kill(tmp_path: Path) -> No
         assert old.ask(b"put 0 1\r\nx\r\n") == b"INSERTED\r\n"
         assert old.ask(b"peek 201\r\n") == b"FOUND 201 0 1\r\nx\r\n"
         assert server.terminate() == -signal.SIGTERM
-
-
-def test_a_drain_is_one_for_old_clients_too_and_a_stop_answers_them(tmp_path: Path) -> None:
-    with serving(tmp_path) as server:
-        old, modern = Connection(server.port_v1()), server.connect()
-        assert old.ask(b"put 0 1\r\nx\r\n") == b"INSERTED\r\n"
-        os.kill(server.process.pid, signal.SIGUSR1)
-        server.wait_for("draining")
-        assert old.ask(b"put 0 1\r\nx\r\n") == b"NOT_INSERTED\r\n"
-        assert modern.ask(b"put 0 0 1 1\r\nx\r\n") == b"DRAINING\r\n"
-        assert old.ask(b"reserve\r\n") == b"RESERVED 1 0 1\r\nx\r\n"
-        assert server.terminate() == -signal.SIGTERM
-        assert old.reply() == b""
-
-
-def test_an_old_port_may_be_a_socket_in_a_folder(tmp_path: Path) -> None:
-    path = tmp_path / "old"
-    with ServerProcess(ours("-p0", "--listen-v1", f"unix:{path}"), tmp_path) as server:
-        server.port()
-        server.wait_for("protocol v1")
-        old = Connection(path)
-        assert old.ask(b"put 0 1\r\nx\r\n") == b"INSERTED\r\n"
-        assert old.ask(b"peek 1\r\n") == b"FOUND 1 0 1\r\nx\r\n"
 
 
 @pytest.mark.exhaustive

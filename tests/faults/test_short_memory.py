@@ -30,7 +30,8 @@ def limited(tmp_path: Path, spare_mb: int, *options: str) -> ServerProcess:
 
 def needed_kb(tmp_path: Path) -> int:
     """How much memory a server has asked for that has done nothing yet."""
-    with ServerProcess(ours_at_once("-p0", "-b", tmp_path / "other"), tmp_path) as server:
+    command = ours_at_once("-p0", "-b", tmp_path / "other")
+    with ServerProcess(command, tmp_path, may_fork=False) as server:
         server.connect()
         status = Path(f"/proc/{server.process.pid}/status").read_text()
     peak = re.search(r"VmPeak:\s+(\d+) kB", status)

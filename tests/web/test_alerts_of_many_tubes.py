@@ -119,6 +119,7 @@ TROUBLES: Final = (
 )  # fmt: skip
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("most_tubes", [0, 100])
 def test_trouble_in_one_tube_of_very_many_is_told(
     promtool: str, tmp_path: Path, most_tubes: int

@@ -14,10 +14,9 @@ from twisted.logger import capturedLogs, formatEvent
 from beanstalk_twisted.access.rules import ROLES, AccessRules, Grant, Granted
 from beanstalk_twisted.server.access_control import FIRST_S
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.web.live import TICK_S
 from beanstalk_twisted.web.logins import CHALLENGE, MAX_CREDENTIALS, Credentials, credentials_of
 from beanstalk_twisted.web.routes import COMMANDS, MANAGED, OPEN, ROUTES, SOME, Route
-from beanstalk_twisted.web.site import HttpSettings
+from beanstalk_twisted.web.site import TICK_S, HttpSettings
 from beanstalk_twisted.wire.rights import LOOK, MANAGE, PUT
 from tests.server.access.meeting import TOKEN, HeldHashing, InlineHashing, guarded, rules
 from tests.web.browsing import Browser, Reply, parsed, site_of

@@ -14,7 +14,7 @@ from beanstalk_twisted.replication.membership import ACTIVE, STANDBY, Identity, 
 from beanstalk_twisted.replication.stream.interface import Copies
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.channel import REQUEST_S
-from beanstalk_twisted.web.live import MAX_DROPPED, MAX_STREAMS, RETRY_MS, TICK_S
+from beanstalk_twisted.web.live import MAX_DROPPED, MAX_STREAMS, RETRY_MS
 from beanstalk_twisted.web.overview import (
     LONG_ROWS,
     LONG_TICKS,
@@ -22,7 +22,7 @@ from beanstalk_twisted.web.overview import (
     RECENT_ROWS,
     Figures,
 )
-from beanstalk_twisted.web.site import Site
+from beanstalk_twisted.web.site import TICK_S, Site
 from tests.web.browsing import Browser, joined, site_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "console.md"
@@ -124,15 +124,6 @@ def test_who_does_not_read_for_a_minute_is_left() -> None:
     assert events(opened.watch())
     opened.server.advance(REQUEST_S)
     assert browsers[0].is_closed and not browsers[1].is_closed
-
-
-def test_there_are_so_many_streams_and_no_more() -> None:
-    opened = Open()
-    browsers = [opened.watch() for _ in range(MAX_STREAMS)]
-    late = opened.watch()
-    assert b" 503 " in late.transport.value
-    browsers[0].transport.abortConnection()
-    assert events(opened.watch())
 
 
 def test_head_opens_no_stream() -> None:

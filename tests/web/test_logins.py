@@ -11,7 +11,6 @@ from twisted.internet.interfaces import ISSLTransport
 from zope.interface import directlyProvides
 
 from beanstalk_twisted.access.rules import AccessRules
-from beanstalk_twisted.web.live import TICK_S
 from beanstalk_twisted.web.logins import (
     ATTRIBUTES,
     CHALLENGE,
@@ -24,6 +23,7 @@ from beanstalk_twisted.web.logins import (
     is_own_request,
     secret_in,
 )
+from beanstalk_twisted.web.site import TICK_S
 from tests.server.access.meeting import HASH, OTHER_HASH, TOKEN, InlineHashing, guarded, rules
 from tests.web.browsing import Browser, Reply, WebTransport, browse, parsed
 

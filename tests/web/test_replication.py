@@ -64,14 +64,9 @@ def test_an_active_server_tells_of_its_standbys() -> None:
     said = browser.ask("GET", "/api/v1/replication").json
     assert said["role"] == "active" and said["why_not_ready"] == ""
     assert said["standbys"] == [
-        {
-            "name": "b:11300",
-            "addresses": ["10.0.0.2:11300"],
-            "position": 90,
-            "lsn": 900,
-            "is_in_sync": True,
-        }
-    ]
+        {"name": "b:11300", "addresses": ["10.0.0.2:11300"], "position": 90, "lsn": 900,
+         "is_in_sync": True},
+    ]  # fmt: skip
     assert (said["lag_records"], said["lag_bytes"], said["lag_s"]) == (3, 300, 0.25)
     text = browser.ask("GET", "/metrics").body.decode()
     assert 'beanstalkd_replication_standbys{stream="jobs"} 1\n' in text

@@ -33,6 +33,8 @@ from beanstalk_twisted.web.api import fields
 from beanstalk_twisted.web.api.local_connection import LocalConnections, Look
 from beanstalk_twisted.web.api.looking import SLICE_BYTES, SLICE_READS, Seeing
 from beanstalk_twisted.web.exchange import Call, Document, Refusal, encoded, json_document
+from beanstalk_twisted.web.openapi import description
+from beanstalk_twisted.web.replication import replication_document
 from beanstalk_twisted.web.routes import MAX_SEARCH, MAX_SHOWN_BODY
 from beanstalk_twisted.web.tube_figures import SLICE_TUBES, activity, figures_of
 from beanstalk_twisted.wire import layouts
@@ -136,12 +138,19 @@ class ReadingApi:
         self._connections = connections
         self._seeing = seeing
         self._reactor = reactor
+        self._described = encoded(description()) + b"\n"
 
-    def server(self, call: Call) -> Document:
+    def get_description(self, call: Call) -> Document:
+        return Document(self._described)
+
+    def get_replication(self, call: Call) -> Document:
+        return replication_document(self._service.situation())
+
+    def get_server(self, call: Call) -> Document:
         """Show what `stats` says."""
         return json_document(layouts.SERVER.plain(self._service.queue.server_stats()))
 
-    def log(self, call: Call) -> Document:
+    def get_log(self, call: Call) -> Document:
         """Show the log, what it costs, and why its oldest segment is still there."""
         figures = self._service.log_figures()
         if figures is None:
@@ -153,7 +162,7 @@ class ReadingApi:
         about["group_commit_size"] = _histogram(commits.batches, 1)
         return json_document(about)
 
-    def segments(self, call: Call) -> "Deferred[Document]":
+    def list_segments(self, call: Call) -> "Deferred[Document]":
         """Show a page of segments, oldest first."""
         if self._service.log_figures() is None:
             raise _no_log()
@@ -167,11 +176,11 @@ class ReadingApi:
         behind = page[-1].number if len(found) > most else None
         return json_document({"segments": [_shown(row, now_ns) for row in page], "after": behind})
 
-    def tubes(self, call: Call) -> Document:
+    def list_tubes(self, call: Call) -> Document:
         service = self._service
         return Document(tube_page(service.queue.state, service.now_ns(), call.query))
 
-    def tube(self, call: Call) -> "Deferred[Document]":
+    def get_tube(self, call: Call) -> "Deferred[Document]":
         return self._connections.look(call, lambda look: self._tube(look, call.parameters["tube"]))
 
     async def _tube(self, look: Look, given: str) -> Document:
@@ -185,11 +194,11 @@ class ReadingApi:
         await look.durable()
         return json_document(about)
 
-    def policy_keys(self, call: Call) -> Document:
+    def list_policy_keys(self, call: Call) -> Document:
         keys = [{"key": key, "expected": rule.expected} for key, rule in KEYS.items()]
         return json_document({"keys": keys})
 
-    def jobs(self, call: Call) -> "Deferred[Document]":
+    def list_jobs(self, call: Call) -> "Deferred[Document]":
         return self._connections.look(
             call, lambda look: self._jobs(look, call.parameters["tube"], call.query)
         )
@@ -242,7 +251,7 @@ class ReadingApi:
                     row["body"] = bodies[row["id"]]
         return b",".join(map(encoded, rows))
 
-    def job(self, call: Call) -> "Deferred[Document]":
+    def get_job(self, call: Call) -> "Deferred[Document]":
         return self._connections.look(call, lambda look: self._job(look, call.parameters["job"]))
 
     async def _job(self, look: Look, job_id: int) -> Document:
@@ -262,7 +271,7 @@ class ReadingApi:
         await look.durable(job.lsn)
         return json_document(about if by is None else {**about, "holder": by})
 
-    def connections(self, call: Call) -> "Deferred[Document]":
+    def list_connections(self, call: Call) -> "Deferred[Document]":
         """Show all connections, each with the first jobs that it holds."""
         return self._connections.look(call, self._all_connections)
 
@@ -337,10 +346,7 @@ def holder(
 
 
 def held(state: QueueState, number: int, now_ns: int) -> list[dict[str, Any]]:
-    """Show the first jobs that a connection holds.
-
-    :param number: the connection's.
-    """
+    """Show the first jobs that a connection holds.  :param number: the connection's."""
     session = state.sessions.get(number)
     if session is None:
         return []

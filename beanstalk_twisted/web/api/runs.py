@@ -28,6 +28,7 @@ from beanstalk_twisted.web.api.looking import (
 from beanstalk_twisted.web.exchange import Call, Document, Refusal, json_document
 from beanstalk_twisted.web.routes import MAX_IDS
 from beanstalk_twisted.web.schemas import whole
+from beanstalk_twisted.web.site import Part
 from beanstalk_twisted.wire.grammar import MAX_U64, is_tube_name
 
 SLICE_COMMANDS: Final = 50
@@ -108,8 +109,8 @@ class Run:
         }  # fmt: skip
 
 
-class Runs:
-    """The operations, and the runs themselves; a `site.Part`."""
+class Runs(Part):
+    """The operations, and the runs themselves."""
 
     log = Logger()
 
@@ -125,9 +126,6 @@ class Runs:
         self._last = 0
         self._turns: dict[IDelayedCall, Deferred[None]] = {}
 
-    def start(self) -> None:
-        """There is nothing to begin."""
-
     def stop(self) -> None:
         for run in self._running():
             self._end(run, "stopped", "the server stops")
@@ -135,7 +133,7 @@ class Runs:
             call.cancel()
         self._turns.clear()
 
-    def begin(self, call: Call) -> Document:
+    def begin_run(self, call: Call) -> Document:
         task = _task_of(call.fields)
         if len(self._running()) >= MAX_RUNNING:
             raise Refusal(503, f"{MAX_RUNNING} runs are under way; wait for one, or stop it")
@@ -159,10 +157,10 @@ class Runs:
         begun.addErrback(self._failed, run)
         return json_document(run.described())
 
-    def runs(self, call: Call) -> Document:
+    def list_runs(self, call: Call) -> Document:
         return json_document({"runs": [run.described() for run in self._runs.values()]})
 
-    def run(self, call: Call) -> Document:
+    def get_run(self, call: Call) -> Document:
         return json_document(self._run_of(call).described())
 
     def stop_run(self, call: Call) -> Document:
@@ -243,10 +241,7 @@ class Steps:
     looked = total = unread = 0
 
     async def step(self, to: Connection, most: int) -> Outcome:
-        """Do the next slice.
-
-        :param most: how many jobs it may touch.
-        """
+        """Do the next slice.  :param most: how many jobs it may touch."""
         raise NotImplementedError
 
 

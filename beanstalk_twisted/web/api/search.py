@@ -49,7 +49,7 @@ class SearchApi:
         look = self._look(query, is_costly=False, shows=lambda job: _is_shown(job, most))
         return Document(self._found(look, limit, most))
 
-    def groups(self, call: Call) -> Document:
+    def list_groups(self, call: Call) -> Document:
         query = call.query
         by, most = query["by"], query["body_bytes"]
         look = self._look(query, is_costly=by == "body", shows=lambda job: by == "body")

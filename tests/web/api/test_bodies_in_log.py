@@ -29,6 +29,7 @@ from beanstalk_twisted.web.api.looking import (
 )
 from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo
+from tests.sampling import share
 from tests.server.test_body_cache import damage, fail
 from tests.web.api.test_runs import ended
 from tests.web.api.test_search import asked, ids, parts, put_many
@@ -98,7 +99,7 @@ QUERIES: Sequence[tuple[str, dict[str, object]]] = (
 )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=share(40))
 @given(
     puts=st.lists(st.tuples(st.sampled_from([b"a", b"b"]), st.sampled_from(WORDS)), max_size=25),
     commands=st.lists(st.tuples(st.sampled_from(COMMANDS), st.integers(1, 25)), max_size=25),
