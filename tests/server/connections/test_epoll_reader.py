@@ -434,11 +434,6 @@ def test_what_another_client_sends_meanwhile_is_found_too(lone: LoneBench) -> No
     assert lone.ask(9) == [*SECOND, "begin", (1, b"x"), "end"]
 
 
-def test_while_a_reply_waits_for_the_disk_nobody_is_looked_for(lone: LoneBench) -> None:
-    lone.answers = lambda: not lone.end()
-    assert lone.ask(2) == SECOND
-
-
 class RestlessBench(LoneBench):
     """A lone client whose next command comes 5 µs after each turn, and a quarter of `AGAIN_NS` of
     work in each.
@@ -737,17 +732,6 @@ def connected(server: MemoryServer, wire: Wire, lines: list[bytes]) -> Any:
 
 
 PUT = b"put 0 0 60 1\r\nx\r\n"
-
-
-def test_commands_that_follow_each_other_at_once_need_one_call_of_the_reactor() -> None:
-    server = HubServer()
-    wire, idle = Wire(server.reactor), Wire(server.reactor)
-    server.hear(idle, b"")
-    server.hear(wire, PUT, b"reserve\r\n", b"delete 1\r\n")
-    server.call_hub()
-    assert wire.read() == b"INSERTED 1\r\nRESERVED 1 1\r\nx\r\nDELETED\r\n"
-    wire.close()
-    idle.close()
 
 
 def test_while_somebody_waits_for_the_disk_the_reactor_has_its_turn_after_each_other() -> None:
