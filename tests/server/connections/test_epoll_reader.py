@@ -270,11 +270,6 @@ def test_connections_that_a_port_has_left_are_accepted_in_the_next_turn(
     assert select.select([bench.hub], [], [], 0)[0] == []
 
 
-def test_a_hub_that_ends_gives_its_ports_back(bench: Bench, port: ListeningPort) -> None:
-    bench.hub.close()
-    assert port.given_back
-
-
 def test_who_is_left_over_when_the_time_of_a_turn_is_up_comes_first_in_the_next(
     bench: Bench,
 ) -> None:
@@ -665,11 +660,14 @@ def test_a_reactor_without_descriptors_has_no_place_for_a_hub() -> None:
     assert not has_place_in(Clock())
 
 
-def test_a_hub_that_ends_leaves_its_connections_to_twisted(bench: Bench) -> None:
+def test_a_hub_that_ends_leaves_its_connections_and_ports_to_twisted(
+    bench: Bench, port: ListeningPort
+) -> None:
     (one, _), (two, paused) = bench.wire(), bench.wire()
     paused.pauseProducing()
     bench.hub.connectionLost(Failure(ValueError()))
     assert (bench.hub.fileno(), bench.reactor.readers) == (-1, [one.transport])
+    assert port.given_back
     paused.resumeProducing()
     assert bench.reactor.readers == [one.transport, two.transport]
 

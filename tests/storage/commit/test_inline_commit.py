@@ -135,15 +135,6 @@ def test_what_clients_wait_for_is_durable_and_acknowledged_when_the_turn_is_over
     assert bench.acknowledged == [lsn] == [bench.log.durable_lsn]
 
 
-def test_alone_it_is_left_to_the_thread() -> None:
-    bench = InlineBench()
-    bench.reserve()
-    bench.turn()
-    bench.clock.advance(IDLE_FLUSH_S)
-    bench.finish_io()
-    assert (bench.io.ways, bench.operations) == (["thread"], ["write"])
-
-
 @pytest.mark.parametrize(("extra", "way"), [(0, "here"), (1, "thread")])
 def test_a_long_batch_goes_to_the_thread(extra: int, way: str) -> None:
     bench = InlineBench()
@@ -175,13 +166,6 @@ def test_while_the_thread_works_the_next_batch_waits_for_it() -> None:
     assert bench.io.ways == ["thread"] and len(bench.io) == 1
     bench.io.step()
     assert bench.io.ways == ["thread", "here"]
-
-
-def test_the_sync_mark_is_left_to_the_thread() -> None:
-    bench = InlineBench()
-    bench.put_and_turn()
-    bench.clock.advance(IDLE_FLUSH_S)
-    assert bench.io.ways == ["here", "thread"]
 
 
 @pytest.mark.parametrize("policy", [FsyncPolicy(0.25), NEVER])
@@ -219,11 +203,20 @@ def test_a_segment_is_begun_by_the_thread() -> None:
     assert bench.switches and set(bench.switches) == {"thread"}
 
 
-def test_a_stop_is_left_to_the_thread() -> None:
+def test_what_nobody_waits_for_a_mark_and_a_stop_are_left_to_the_thread() -> None:
     bench = InlineBench()
+    bench.reserve()
+    bench.turn()
+    bench.clock.advance(IDLE_FLUSH_S)
+    bench.finish_io()
+    assert (bench.io.ways, bench.operations) == (["thread"], ["write"])
+    bench.put_and_turn()
+    bench.clock.advance(IDLE_FLUSH_S)
+    assert bench.io.ways[1:] == ["here", "thread"]
+    bench.finish_io()
     bench.put()
     bench.committer.finish()
-    assert bench.io.ways == ["thread"]
+    assert bench.io.ways[3:] == ["thread"]
 
 
 # What comes of it.
