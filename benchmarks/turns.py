@@ -45,9 +45,6 @@ class TimedIo(InlineIo):
     def run(self, work: Callable[[], T]) -> Deferred[T]:
         return super().run(lambda: self.call(work))
 
-    def run_brief(self, work: Callable[[], T]) -> Deferred[T]:
-        return self.run(work)
-
     def call(self, work: Callable[[], T]) -> T:
         began_s = thread_time()
         try:

@@ -19,12 +19,10 @@ class HeldIo:
     """A `WatchableIo` of which each piece of work waits until the test lets it happen.
 
     :ivar is_stopped: whether it was told that no more comes.
-    :ivar briefs: how many of the pieces were given as brief ones.
     """
 
     def __init__(self) -> None:
         self.is_stopped = False
-        self.briefs = 0
         self._waiting: deque[tuple[Callable[[], Any], Deferred[Any]]] = deque()
 
     def __len__(self) -> int:
@@ -36,11 +34,6 @@ class HeldIo:
         result: Deferred[T] = Deferred()
         self._waiting.append((work, result))
         return result
-
-    def run_brief(self, work: Callable[[], T]) -> Deferred[T]:
-        """As `run`; as a rule this work does not block, so it may be done before this returns."""
-        self.briefs += 1
-        return self.run(work)
 
     @property
     def is_free(self) -> bool:

@@ -66,34 +66,33 @@ NEVER: Final = FsyncPolicy(None)
 
 
 class InlineSyncPolicy:
-    """Whether the disk is quick enough for the reactor's thread to sync by itself, learnt from how
-    long syncs take, in nanoseconds on any clock that does not go back.
+    """Whether the disk is quick enough for the reactor's thread to write and sync by itself, learnt
+    from how long that takes, in nanoseconds on any clock that does not go back.
 
     To hand a batch to another thread and back costs more than a quick disk's sync: both threads
     want the interpreter's lock at each call of the kernel.  Each sync teaches, whichever thread
     does it, so what is known of a slow disk costs no trials.
 
-    After a sync here that took longer than `STALL` times the limit, the thread has all of them for
-    `REST` times as long: to such syncs others lose no more than a twentieth of their time.  Shorter
-    ones cause no rest, so only the mean bounds what they cost; docs/durability.md, "Inline sync".
+    After a write or sync here that took longer than `STALL` times the limit, the thread has all of
+    them for `REST` times as long: to such ones others lose no more than a twentieth of their time.
+    Shorter ones cause no rest, so only the mean bounds what they cost.  A write without a sync goes
+    to the kernel's memory: it takes long only when the disk cannot keep up, and needs no lessons;
+    docs/durability.md, "Inline sync".
     """
 
     def __init__(self, limit_us: int = DEFAULT_LIMIT_US) -> None:
-        """:param limit_us: up to what mean it is open, 0 to `MAX_LIMIT_US`; 0 is never."""
+        """:param limit_us: up to what mean it syncs, 0 to `MAX_LIMIT_US`; 0 is never."""
         self._limit_ns = limit_us * US
-        self._stall_ns = STALL * self._limit_ns
+        self._stall_ns = STALL * (limit_us or DEFAULT_LIMIT_US) * US
         self._lessons = 0
         self._mean_ns = 0
         self._closed_until_ns = 0
         self._is_taken = False
 
-    def take(self, now_ns: int) -> bool:
-        """Whether the write or sync that is to be noted next should be done at once."""
-        self._is_taken = (
-            self._lessons >= LESSONS
-            and 0 < self._limit_ns >= self._mean_ns
-            and now_ns >= self._closed_until_ns
-        )
+    def take(self, now_ns: int, *, syncs: bool = True) -> bool:
+        """Return True if what is to be noted next, a sync or a write, should be done at once."""
+        is_quick = not syncs or (self._lessons >= LESSONS and 0 < self._limit_ns >= self._mean_ns)
+        self._is_taken = is_quick and now_ns >= self._closed_until_ns
         return self._is_taken
 
     def note_write(self, now_ns: int, took_ns: int) -> None:

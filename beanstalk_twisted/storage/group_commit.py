@@ -292,33 +292,32 @@ class GroupCommit:
 
     def _write(self, batch: Batch, sync: bool) -> bool:
         """Write a batch in this thread while the disk is quick (`InlineSyncPolicy`): to hand it to
-        another and back costs more than such a sync.  The second of a turn goes to the I/O thread,
-        so that others have their turn.
+        another and back costs more than such a sync, and much more than a write.  The second of a
+        turn goes to the I/O thread, so that others have their turn.
 
         :return: as `_begin`.
         """
         self._in_flight_bytes = batch.end - batch.offset
         work = partial(self._timed, partial(self._writer.write, batch, sync))
         may_write_here, self._may_write_here = self._may_write_here, False
+        # Where replies wait for syncs, what none waits for is synced by the other thread.
+        is_brief = not sync
+        if self._is_always:
+            is_brief = batch.commits and self._in_flight_bytes <= MAX_BATCH_BYTES
         if (
             may_write_here
-            and self._is_always
-            and batch.commits
+            and is_brief
             and not batch.syncs
-            and self._in_flight_bytes <= MAX_BATCH_BYTES
             and self._io.is_free
             and self.wanted != END
-            and self._inline_sync.take(self._now_ns())
+            and self._inline_sync.take(self._now_ns(), syncs=sync)
         ):
             running = self._write_here(work, batch)
             if running is None:
                 # `_begin` has just asked whether space is wanted.
                 return self._is_due or self.wanted > NOTHING or self._log.budget.is_short
-        elif sync or batch.syncs or self._is_always:
-            running = self._io.run(work).addCallback(self._written, batch)
         else:
-            # Nothing here syncs, and replies do not wait for syncs: this need not be long.
-            running = self._io.run_brief(work).addCallback(self._written, batch)
+            running = self._io.run(work).addCallback(self._written, batch)
         running.addErrback(self._not_written, batch, sync).addErrback(self.fail_stop)
         return True
 

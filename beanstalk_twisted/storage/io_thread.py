@@ -1,9 +1,6 @@
 """Where blocking work is done, so that the reactor's thread does not wait for a disk."""
 
-import resource
 import signal
-import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -18,17 +15,8 @@ from beanstalk_twisted.storage.fail_stop import BALLAST
 
 T = TypeVar("T")
 
-BRIEF_S: Final = 0.002
-"""Brief work that took longer may have waited for a disk: 2 ms hold up others as commands do."""
-
-WARY_S: Final = 1.0
-"""How long the thread then has all of it: a disk that is behind may be so for many seconds."""
-
-WATCHFUL_S: Final = 1.0
-"""How long after work that was not brief the kernel is asked, which costs 1 µs a time."""
-
 LOOK_S: Final = 1.0
-"""How often a thread that has nothing to do looks at brief work: a second is nothing to a hang."""
+"""How often an idle thread looks at work of the reactor's: a second is nothing to a hang."""
 
 
 class Clock(Protocol):
@@ -53,9 +41,6 @@ class Io(Protocol):
     def run(self, work: Callable[[], T]) -> "Deferred[T]":
         """:return: fires in the reactor's thread with what ``work`` returned or raised."""
 
-    def run_brief(self, work: Callable[[], T]) -> "Deferred[T]":
-        """As `run`; as a rule this work does not block, so it may be done before this returns."""
-
     @property
     def is_free(self) -> bool:
         """Whether no work is under way, so that there may be a `call`."""
@@ -79,34 +64,17 @@ class WatchableIo(Io, Protocol):
         """
 
 
-def count_waits() -> int:
-    """Return how often this thread has waited for something, and not only for a processor; where
-    the kernel does not say (outside Linux), it has since the last call.
-    """
-    if sys.platform == "linux":
-        return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
-    return time.monotonic_ns()
-
-
 class IoThread(WatchableIo):
-    """A `WatchableIo` of one thread.
-
-    A write without a sync goes to the kernel's memory: it takes 10 µs, and to have another thread
-    do it takes 60 more.  So such *brief* work is done at once, as long as it is brief: when the
-    disk cannot keep up the kernel lets writers wait, and then the thread has the work for a while.
-    On a busy machine work takes long also because others have the processor; so after the first
-    that did, the kernel is asked whether it was a wait.  Should work hang, the reactor hangs with
-    it; so meanwhile the thread looks once a second.
+    """A `WatchableIo` of one thread.  Should work hang that is done in the reactor's thread, the
+    reactor hangs with it; so meanwhile this thread looks once a second.
     """
 
-    def __init__(self, reactor: Reactor, waits: Callable[[], int] = count_waits) -> None:
+    def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
-        self._waits = waits
         self._under_way = 0
         self._look: Callable[[], None] = lambda: None
         self.fail_stop: Callable[[Failure], None] = Failure.raiseException
         self._is_here = self._is_looking = False
-        self._wary_until_s = self._watchful_until_s = reactor.seconds()
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         # A daemon: a hung disk must not keep the process from ending.
         self._thread = Thread(target=self._main, name="binlog", daemon=True)
@@ -116,19 +84,6 @@ class IoThread(WatchableIo):
         result: Deferred[T] = Deferred()
         self._under_way += 1
         self._work.put(partial(self._run, work, result))
-        return result
-
-    def run_brief(self, work: Callable[[], T]) -> "Deferred[T]":
-        began_s = self._reactor.seconds()
-        if self._under_way or began_s < self._wary_until_s:
-            return self.run(work)
-        waits = self._waits() if began_s < self._watchful_until_s else None
-        result = execute(self.call, work)
-        ended_s = self._reactor.seconds()
-        if ended_s - began_s > BRIEF_S:
-            if waits is not None and self._waits() > waits:
-                self._wary_until_s = ended_s + WARY_S
-            self._watchful_until_s = max(ended_s, self._wary_until_s) + WATCHFUL_S
         return result
 
     @property
@@ -197,9 +152,6 @@ class InlineIo(WatchableIo):
     """A `WatchableIo` that does the work at once, for tests without threads."""
 
     def run(self, work: Callable[[], T]) -> "Deferred[T]":
-        return execute(work)
-
-    def run_brief(self, work: Callable[[], T]) -> "Deferred[T]":
         return execute(work)
 
     @property

@@ -57,7 +57,7 @@ class WatchedIo(Io):
     Seconds are counted in looks, one a second, and not by a clock: a process that was itself
     stopped for an hour (SIGSTOP, a paused container or machine) does not blame the disk for it.
 
-    While the reactor's thread writes or syncs by itself (`Io.run_brief`, `Io.call`), it is that
+    While the reactor's thread writes or syncs by itself (`Io.call`), it is that
     thread that may hang, and the I/O thread that looks and gives up.
     """
 
@@ -90,10 +90,13 @@ class WatchedIo(Io):
         self._timer: IDelayedCall | None = None
 
     def run(self, work: Callable[[], T]) -> "Deferred[T]":
-        return self._watch(self._io.run, work)
-
-    def run_brief(self, work: Callable[[], T]) -> "Deferred[T]":
-        return self._watch(self._io.run_brief, work)
+        self._given += 1
+        running = self._io.run(work)
+        running.addBoth(self._note_end)
+        if self._is_busy and self._timer is None and not self._has_given_up:
+            self._ended_before, self._seconds = self._ended, 0
+            self._timer = self._clock.callLater(LOOK_S, self._look)
+        return running
 
     @property
     def is_free(self) -> bool:
@@ -105,17 +108,6 @@ class WatchedIo(Io):
             return self._io.call(work)
         finally:
             self._note_end(None)
-
-    def _watch(
-        self, run: "Callable[[Callable[[], T]], Deferred[T]]", work: Callable[[], T]
-    ) -> "Deferred[T]":
-        self._given += 1
-        running = run(work)
-        running.addBoth(self._note_end)
-        if self._is_busy and self._timer is None and not self._has_given_up:
-            self._ended_before, self._seconds = self._ended, 0
-            self._timer = self._clock.callLater(LOOK_S, self._look)
-        return running
 
     def stop(self) -> None:
         if self._timer is not None:

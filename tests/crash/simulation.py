@@ -82,9 +82,6 @@ class SteppedIo:
         self._todo.append((work, result))
         return result
 
-    def run_brief(self, work: Callable[[], T]) -> "Deferred[T]":
-        return self.run(work)
-
     @property
     def is_free(self) -> bool:
         return not (self.has_work or self.has_news)

@@ -260,8 +260,6 @@ class SlowIo:
             self._process.callLater(self._draw.choice(DISK_S), self._do)
         return result
 
-    run_brief = run
-
     def _do(self) -> None:
         work, result = self._todo.popleft()
         try:

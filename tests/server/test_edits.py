@@ -6,10 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.binlog.records.jobs import Reason
-from beanstalk_twisted.storage.clock import NS
-from beanstalk_twisted.testing.memory_server import STARTED_S
-from tests.server.conversing import CUT, LOGGED, broken_off, check_conversation, check_lost, connect
+from tests.server.conversing import CUT, LOGGED, broken_off, check_conversation, check_lost
 from tests.storage.test_full_disk import Bounded
 
 LIMIT = 30
@@ -101,20 +98,6 @@ def test_where_the_body_ends_unknown_the_connection_does(title: str, is_cut: boo
 def test_who_hangs_up_in_the_middle_changes_nothing() -> None:
     for server in broken_off(update(b"yz")[:-1], LIMIT, before=PUT):
         assert server.connect().ask(b"peek 1\r\n") == b"FOUND 1 1\r\nx\r\n"
-
-
-def test_what_is_pipelined_behind_a_large_kick_waits_for_it() -> None:
-    server, client = connect(LIMIT)
-    queue = server.service.queue
-    for job_id in range(1, 302):
-        client.ask(PUT)
-        job = queue.state.jobs.get(job_id)
-        assert job is not None
-        assert queue.moves.dead_letter(job, Reason.MAX_RESERVES, STARTED_S * NS)
-    client.send(b"kick-dead default 999\r\n" + USED)
-    for _ in range(9):
-        server.advance()
-    assert client.take() == b"KICKED 301\r\n" + SAID
 
 
 def test_on_a_full_disk_jobs_cannot_be_changed_and_can_be_deleted() -> None:

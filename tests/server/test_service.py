@@ -14,7 +14,6 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.binlog.errors import WriteFailed
 from beanstalk_twisted.binlog.reading import replay
 from beanstalk_twisted.server.execution_context import TURN_NS
-from beanstalk_twisted.storage.group_commit import IDLE_FLUSH_S
 from beanstalk_twisted.storage.io_thread import InlineIo
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 from beanstalk_twisted.version import VERSION
@@ -112,19 +111,6 @@ def test_who_waits_hears_of_what_ends_when_it_ends_and_not_before(
     assert waiting.take() == b""
     server.advance(0.001)
     assert waiting.take() == reply
-
-
-def test_a_touch_moves_the_timer() -> None:
-    server = MemoryServer()
-    client = server.connect()
-    job = put(client, ttr=5)
-    client.ask(b"reserve\r\n")
-    server.advance(4)
-    client.ask(b"touch 1\r\n")
-    server.advance(4.999)
-    assert state_of(client, job) == "reserved"
-    server.advance(0.001)
-    assert state_of(client, job) == "ready"
 
 
 def test_an_earlier_deadline_moves_the_one_timer_forward() -> None:
@@ -367,17 +353,6 @@ def test_a_restart_keeps_every_field_and_body_of_every_job_and_their_order() -> 
     assert client.ask(b"kick 1\r\npeek-buried\r\n") == b"KICKED 1\r\nFOUND 3 4\r\ntwo!\r\n"
 
 
-def test_a_reserved_job_is_ready_after_a_restart_and_its_reserves_count() -> None:
-    server = logged()
-    client = server.connect()
-    put(client)
-    client.ask(b"reserve\r\n")
-    server.advance(IDLE_FLUSH_S)
-    server.kill_and_restart()
-    found = facts(server.connect(), b"stats-job 1")
-    assert (found["state"], found["reserves"], found["time-left"]) == ("ready", "1", "0")
-
-
 def test_a_restart_keeps_pauses_and_what_is_left_of_them() -> None:
     server = logged()
     client = server.connect()
@@ -393,14 +368,6 @@ def test_a_restart_keeps_pauses_and_what_is_left_of_them() -> None:
     assert waiting.take() == b""
     server.advance(0.001)
     assert waiting.take() == b"RESERVED 1 1\r\nx\r\n"
-
-
-def test_after_a_restart_counters_begin_at_zero() -> None:
-    server = with_every_state()
-    server.kill_and_restart()
-    found = facts(server.connect(), b"stats")
-    assert [found[key] for key in ("cmd-put", "total-jobs", "job-timeouts")] == ["0"] * 3
-    assert found["total-connections"] == "1"
 
 
 def test_statistics_of_the_log_are_shown() -> None:

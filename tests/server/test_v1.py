@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.rules.timekeeping import SLICE_JOBS
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.wire import yaml
 from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo, finish
-from tests.server.connections.test_protocol import SMALL_LIMIT, everything
+from tests.server.connections.test_protocol import SMALL_LIMIT
 from tests.server.conversing import LOGGED, check_conversation, connect
 from tests.storage.test_full_disk import SPACE_BYTES, Bounded
 
@@ -204,17 +203,6 @@ def test_a_reply_to_an_old_put_waits_for_the_disk_and_so_do_all_behind_it() -> N
     assert other.ask(b"peek\r\n") in (b"", b"NOT_FOUND\r\n")
     finish(server, io)
     assert old.take() == b"INSERTED\r\nUNKNOWN_COMMAND\r\nNOT_INSERTED\r\n"
-
-
-def test_a_large_kick_is_answered_when_it_is_done() -> None:
-    server = MemoryServer()
-    old = server.connect("v1")
-    count = SLICE_JOBS + 1
-    old.ask(b"put 0 0\r\n\r\n" * count)
-    old.ask(b"".join(b"reserve\r\nbury %d 0\r\n" % number for number in range(1, count + 1)))
-    assert everything(server, old, b"kick 4294967295\r\npeek\r\n") == (
-        b"KICKED %d\r\nNOT_FOUND\r\n" % count
-    )
 
 
 def test_a_full_disk_inserts_nothing_and_goes_on_until_there_is_room() -> None:

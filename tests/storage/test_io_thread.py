@@ -1,10 +1,8 @@
-"""What runs the blocking work: in order, in another thread, or at once while that is quick."""
+"""What runs the blocking work: in order, in another thread, or at once."""
 
 from __future__ import annotations
 
-import sys
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -15,13 +13,9 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.storage.io_thread import (
-    BRIEF_S,
     LOOK_S,
-    WARY_S,
-    WATCHFUL_S,
     InlineIo,
     IoThread,
-    count_waits,
 )
 from tests.conftest import the_reactor
 
@@ -37,9 +31,8 @@ def outcome(fired: Deferred[int]) -> object:
 
 
 def test_inline_io_works_at_once_and_passes_on_what_was_raised() -> None:
-    for run in InlineIo().run, InlineIo().run_brief:
-        assert outcome(run(lambda: 5)) == 5
-        assert isinstance(outcome(run(lambda: 1 // 0)), Failure)
+    assert outcome(InlineIo().run(lambda: 5)) == 5
+    assert isinstance(outcome(InlineIo().run(lambda: 1 // 0)), Failure)
     assert InlineIo().is_free and InlineIo().call(lambda: 5) == 5
     with pytest.raises(ZeroDivisionError):
         InlineIo().call(lambda: 1 // 0)
@@ -119,38 +112,11 @@ class SteppedReactor(Clock):
 
 
 class Bench:
-    """A thread, its reactor, and where work was done."""
+    """A thread and its reactor."""
 
     def __init__(self) -> None:
         self.reactor = SteppedReactor()
-        self.io = IoThread(self.reactor, self.count)
-        self.threads: list[str] = []
-        self.questions = self._waits = 0
-
-    def count(self) -> int:
-        """How often it has waited; that somebody wants to know is counted too."""
-        self.questions += 1
-        return self._waits
-
-    def work(self, seconds: float = 0.0, waits: int = 0) -> None:
-        self.threads.append(threading.current_thread().name)
-        self._waits += waits
-        self.reactor.advance(seconds)
-
-
-def test_brief_work_waits_for_the_work_that_was_given_before_it() -> None:
-    bench = Bench()
-    may_go_on = threading.Event()
-    bench.io.run(lambda: may_go_on.wait(10))
-    done = bench.io.run_brief(bench.work)
-    assert not done.called
-    may_go_on.set()
-    bench.reactor.turn()
-    bench.reactor.turn()
-    assert done.called and bench.threads == ["binlog"]
-    bench.io.run_brief(bench.work)
-    assert bench.threads[1:] == [threading.current_thread().name]
-    bench.io.stop()
+        self.io = IoThread(self.reactor)
 
 
 def test_work_that_failed_in_the_thread_is_over_too() -> None:
@@ -158,64 +124,15 @@ def test_work_that_failed_in_the_thread_is_over_too() -> None:
     failed = bench.io.run(lambda: 1 // 0)
     bench.reactor.turn()
     assert isinstance(outcome(failed), Failure)
-    assert bench.io.run_brief(bench.work).called
+    assert bench.io.is_free
     bench.io.stop()
 
 
-@pytest.mark.parametrize(("seconds", "is_slow"), [(BRIEF_S, False), (BRIEF_S * 1.01, True)])
-def test_after_two_that_waited_for_long_brief_work_goes_to_the_thread(
-    seconds: float, is_slow: bool
-) -> None:
+def test_a_call_is_work_done_here() -> None:
     bench = Bench()
-    for _ in range(2):
-        assert bench.io.run_brief(partial(bench.work, seconds, waits=1)).called
-    assert bench.io.run_brief(bench.work).called is not is_slow
-    bench.io.stop()
-
-
-def test_work_that_took_long_because_others_had_the_processor_is_done_here_all_the_same() -> None:
-    bench = Bench()
-    for _ in range(5):
-        assert bench.io.run_brief(partial(bench.work, 10 * BRIEF_S)).called
-    bench.io.stop()
-
-
-def test_who_has_waited_is_asked_only_for_a_while_after_work_that_took_long() -> None:
-    bench = Bench()
-    bench.io.run_brief(bench.work)
-    assert bench.questions == 0
-    bench.io.run_brief(partial(bench.work, 2 * BRIEF_S, waits=1))
-    bench.io.run_brief(bench.work)
-    assert bench.questions == 1
-    bench.reactor.advance(WATCHFUL_S)
-    bench.io.run_brief(partial(bench.work, 2 * BRIEF_S, waits=1))
-    assert (bench.questions, bench.threads[1:]) == (1, bench.threads[:1] * 3)
-    bench.io.stop()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
-def test_a_sleep_is_a_wait_and_work_is_none() -> None:
-    before = count_waits()
-    for _ in range(20):
-        time.sleep(0.001)  # One that ends before the thread has left its core is none.
-    assert count_waits() > before
-    # Anything may stop this thread now and then, but not each time.
-    quiet = 0
-    for _ in range(100):
-        before = count_waits()
-        sum(range(1000))
-        quiet += count_waits() == before
-    assert quiet
-
-
-def test_a_call_is_work_done_here_however_slow_others_were() -> None:
-    bench = Bench()
-    for _ in range(5):
-        bench.io.call(partial(bench.work, 10 * BRIEF_S, waits=1))
-    assert bench.threads == [threading.current_thread().name] * 5
+    assert bench.io.call(threading.current_thread) is threading.current_thread()
     with pytest.raises(ZeroDivisionError):
         bench.io.call(lambda: 1 // 0)
-    assert bench.questions == 0
     bench.io.stop()
 
 
@@ -231,8 +148,7 @@ def test_it_is_not_free_for_a_call_before_all_work_that_was_given_has_been_told(
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("way", ["run_brief", "call"])
-def test_while_work_hangs_here_the_thread_looks_again_and_again(way: str) -> None:
+def test_while_work_hangs_here_the_thread_looks_again_and_again() -> None:
     bench = Bench()
     looks: list[str] = []
     third = threading.Event()
@@ -243,7 +159,7 @@ def test_while_work_hangs_here_the_thread_looks_again_and_again(way: str) -> Non
             third.set()
 
     bench.io.watch(look, failed)
-    getattr(bench.io, way)(lambda: third.wait(20))
+    bench.io.call(lambda: third.wait(20))
     assert third.is_set()
     assert looks[:3] == ["binlog"] * 3
     bench.io.stop()
@@ -281,25 +197,12 @@ def test_work_that_begins_here_in_the_moment_of_the_last_look_is_looked_at_too()
 
 
 @pytest.mark.exhaustive
-def test_where_there_is_no_brief_work_the_looks_end() -> None:
+def test_where_there_is_no_work_here_the_looks_end() -> None:
     bench = Bench()
     looked = threading.Semaphore(0)
     bench.io.watch(looked.release, failed)
     for _ in range(2):
-        bench.io.run_brief(bench.work)
+        bench.io.call(lambda: None)
         assert looked.acquire(timeout=20)
     assert not looked.acquire(timeout=2 * LOOK_S)
-    bench.io.stop()
-
-
-def test_after_a_while_brief_work_is_tried_here_again() -> None:
-    bench = Bench()
-    for _ in range(2):
-        bench.io.run_brief(partial(bench.work, 2 * BRIEF_S, waits=1))
-    bench.reactor.advance(WARY_S * 0.99)
-    bench.io.run_brief(bench.work)
-    bench.reactor.turn()
-    assert bench.threads[2:] == ["binlog"]
-    bench.reactor.advance(WARY_S * 0.02)
-    assert bench.io.run_brief(bench.work).called
     bench.io.stop()

@@ -230,28 +230,6 @@ def test_small_replies_leave_at_once() -> None:
     assert transport.options == {"no delay": True}
 
 
-def test_the_first_refusal_is_told_at_once_and_further_ones_once_a_minute(told: Any) -> None:
-    clock = Clock()
-    refusals = RefusalLog(clock)
-    refusals.note("it is full")
-    assert told(REFUSED) == ["1 connection refused: it is full"]
-    for _ in range(3000):
-        refusals.note("it is full")
-    assert len(told(REFUSED)) == 1
-    clock.advance(TELL_S)
-    refusals.note("it is full")
-    clock.advance(TELL_S)
-    clock.advance(TELL_S)
-    assert told(REFUSED)[1:] == [
-        "3000 connections refused: it is full",
-        "1 connection refused: it is full",
-    ]
-    assert clock.getDelayedCalls() == []
-    refusals.note("it is full")
-    assert len(told(REFUSED)) == 4, "after a quiet minute at once again"
-    refusals.stop()
-
-
 def test_a_stop_tells_what_was_not_told_and_leaves_no_timer(told: Any) -> None:
     clock = Clock()
     refusals, accept_errors = RefusalLog(clock), AcceptErrors(clock)

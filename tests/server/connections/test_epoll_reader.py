@@ -270,11 +270,6 @@ def test_connections_that_a_port_has_left_are_accepted_in_the_next_turn(
     assert select.select([bench.hub], [], [], 0)[0] == []
 
 
-def test_a_hub_that_ends_gives_its_ports_back(bench: Bench, port: ListeningPort) -> None:
-    bench.hub.close()
-    assert port.given_back
-
-
 def test_who_is_left_over_when_the_time_of_a_turn_is_up_comes_first_in_the_next(
     bench: Bench,
 ) -> None:
@@ -432,11 +427,6 @@ def test_what_another_client_sends_meanwhile_is_found_too(lone: LoneBench) -> No
     other, _ = lone.wire()
     lone.sends = lambda: other.far.send(b"x")
     assert lone.ask(9) == [*SECOND, "begin", (1, b"x"), "end"]
-
-
-def test_while_a_reply_waits_for_the_disk_nobody_is_looked_for(lone: LoneBench) -> None:
-    lone.answers = lambda: not lone.end()
-    assert lone.ask(2) == SECOND
 
 
 class RestlessBench(LoneBench):
@@ -670,11 +660,14 @@ def test_a_reactor_without_descriptors_has_no_place_for_a_hub() -> None:
     assert not has_place_in(Clock())
 
 
-def test_a_hub_that_ends_leaves_its_connections_to_twisted(bench: Bench) -> None:
+def test_a_hub_that_ends_leaves_its_connections_and_ports_to_twisted(
+    bench: Bench, port: ListeningPort
+) -> None:
     (one, _), (two, paused) = bench.wire(), bench.wire()
     paused.pauseProducing()
     bench.hub.connectionLost(Failure(ValueError()))
     assert (bench.hub.fileno(), bench.reactor.readers) == (-1, [one.transport])
+    assert port.given_back
     paused.resumeProducing()
     assert bench.reactor.readers == [one.transport, two.transport]
 
@@ -737,17 +730,6 @@ def connected(server: MemoryServer, wire: Wire, lines: list[bytes]) -> Any:
 
 
 PUT = b"put 0 0 60 1\r\nx\r\n"
-
-
-def test_commands_that_follow_each_other_at_once_need_one_call_of_the_reactor() -> None:
-    server = HubServer()
-    wire, idle = Wire(server.reactor), Wire(server.reactor)
-    server.hear(idle, b"")
-    server.hear(wire, PUT, b"reserve\r\n", b"delete 1\r\n")
-    server.call_hub()
-    assert wire.read() == b"INSERTED 1\r\nRESERVED 1 1\r\nx\r\nDELETED\r\n"
-    wire.close()
-    idle.close()
 
 
 def test_while_somebody_waits_for_the_disk_the_reactor_has_its_turn_after_each_other() -> None:

@@ -148,18 +148,6 @@ def test_a_large_body_may_take_long_if_enough_of_it_comes(past: int, is_closed: 
         assert client.ask(bytes(ENOUGH) + b"\r\n") == b"INSERTED 1\r\n"
 
 
-def test_many_are_closed_in_one_line(told: Any) -> None:
-    server = serve()
-    clients = [server.connect() for _ in range(30)]
-    for client in clients:
-        client.send(b"put")
-    server.advance(3 * LIMIT_S)
-    assert all(client.is_closed for client in clients)
-    assert len(told("connections-stalled")) == 2
-    assert "; the newest of 29 since the last such line" in told("connections-stalled")[1]
-    assert server.service.connections.stalled == 30
-
-
 class Owing:
     """A connection that owes something since then."""
 

@@ -73,6 +73,7 @@ def test_the_limit_is_what_was_given(limit_us: int) -> None:
 def test_with_a_limit_of_0_nothing_is_done_at_once_however_quick_the_disk_is() -> None:
     disk = Disk(limit_us=0)
     assert disk.sync(0, 100) == 0
+    assert disk.shortcut.take(0, syncs=False), "but writes"
 
 
 @pytest.mark.parametrize(("took_ns", "rests"), [(STALL_NS, False), (STALL_NS + 1, True)])

@@ -306,18 +306,6 @@ def test_exactly_the_limit_waiting_for_the_disk_is_no_congestion_yet() -> None:
     assert not bench.committer.is_congested
 
 
-@pytest.mark.parametrize(("policy", "briefs"), [(ALWAYS, 0), (PERIODIC, 2), (NEVER, 1)])
-def test_only_where_replies_wait_for_no_sync_may_the_reactor_write_itself(
-    policy: FsyncPolicy, briefs: int
-) -> None:
-    bench = Bench(policy)
-    bench.commit()
-    for _ in range(3):
-        bench.wait(1)
-    assert bench.operations.count("write") == (1 if policy is NEVER else 2)
-    assert bench.io.briefs == briefs
-
-
 # The idle flush: relaxed records, and the sync mark.
 
 

@@ -13,9 +13,12 @@ from beanstalk_twisted.binlog.errors import NoSpace, WriteFailed
 from beanstalk_twisted.storage.commit_states import SPACE_RETRY_S
 from beanstalk_twisted.storage.fsync import (
     ALWAYS,
+    DEFAULT_LIMIT_US,
     LESSONS,
     MAX_BATCH_BYTES,
     NEVER,
+    REST,
+    STALL,
     FsyncPolicy,
     InlineSyncPolicy,
 )
@@ -63,7 +66,7 @@ class TwoWays(HeldIo):
 class InlineBench(Bench):
     """A committer that may do work at once, on a disk of which enough is known.
 
-    :ivar sync_s: how long a sync takes.
+    :ivar sync_s: how long a sync takes; ``write_s`` a write.
     :ivar switches: which way each end and each beginning of a segment went.
     """
 
@@ -71,6 +74,7 @@ class InlineBench(Bench):
 
     def __init__(self, policy: FsyncPolicy = ALWAYS, *, is_known: bool = True) -> None:
         self.sync_s = QUICK_S
+        self.write_s = 0.0
         self.switches: list[str] = []
         super().__init__(policy, segment_bytes=1 << 20, io=TwoWays())
         if is_known:
@@ -95,6 +99,8 @@ class InlineBench(Bench):
         super()._note(operation, name)
         if operation in ("truncate", "rename"):
             self.switches.append(self.io.ways[-1])
+        if operation == "write":
+            self.clock.rightNow += self.write_s
         if operation == "sync":
             # Not `advance`: nothing else can happen meanwhile.
             self.clock.rightNow += self.sync_s
@@ -127,15 +133,6 @@ def test_what_clients_wait_for_is_durable_and_acknowledged_when_the_turn_is_over
     bench.turn()
     assert (bench.io.ways, bench.operations) == (["here"], ["write", "sync"])
     assert bench.acknowledged == [lsn] == [bench.log.durable_lsn]
-
-
-def test_alone_it_is_left_to_the_thread() -> None:
-    bench = InlineBench()
-    bench.reserve()
-    bench.turn()
-    bench.clock.advance(IDLE_FLUSH_S)
-    bench.finish_io()
-    assert (bench.io.ways, bench.operations) == (["thread"], ["write"])
 
 
 @pytest.mark.parametrize(("extra", "way"), [(0, "here"), (1, "thread")])
@@ -171,19 +168,30 @@ def test_while_the_thread_works_the_next_batch_waits_for_it() -> None:
     assert bench.io.ways == ["thread", "here"]
 
 
-def test_the_sync_mark_is_left_to_the_thread() -> None:
-    bench = InlineBench()
-    bench.put_and_turn()
-    bench.clock.advance(IDLE_FLUSH_S)
-    assert bench.io.ways == ["here", "thread"]
-
-
 @pytest.mark.parametrize("policy", [FsyncPolicy(0.25), NEVER])
-def test_where_replies_wait_for_no_sync_nothing_is_changed(policy: FsyncPolicy) -> None:
-    bench = InlineBench(policy)
-    briefs = bench.io.briefs
-    assert bench.put_and_turn() == "thread"
-    assert bench.io.briefs == briefs + 1
+def test_where_replies_wait_for_no_sync_writes_are_done_here_while_the_disk_keeps_up(
+    policy: FsyncPolicy,
+) -> None:
+    bench = InlineBench(policy, is_known=False)
+    assert bench.put_and_turn(bytes(2 * MAX_BATCH_BYTES)) == "here"
+    assert bench.acknowledged == [bench.log.last_lsn]
+    bench.write_s = STALL * DEFAULT_LIMIT_US / 1e6
+    assert [bench.put_and_turn() for _ in range(3)] == ["here"] * 3
+    bench.write_s += 1e-6
+    assert [bench.put_and_turn() for _ in range(2)] == ["here", "thread"]
+    bench.finish_io()
+    bench.write_s, slow_s = 0, bench.write_s
+    bench.clock.rightNow += REST * slow_s
+    assert bench.put_and_turn() == "here"
+
+
+def test_where_replies_wait_for_no_sync_the_thread_syncs() -> None:
+    bench = InlineBench(FsyncPolicy(0.25), is_known=False)
+    bench.put_and_turn()
+    bench.clock.advance(0.25)
+    assert (bench.io.ways, bench.operations) == (["here", "thread"], ["write"])
+    bench.finish_io()
+    assert bench.operations == ["write", "sync"]
 
 
 def test_a_segment_is_begun_by_the_thread() -> None:
@@ -195,11 +203,20 @@ def test_a_segment_is_begun_by_the_thread() -> None:
     assert bench.switches and set(bench.switches) == {"thread"}
 
 
-def test_a_stop_is_left_to_the_thread() -> None:
+def test_what_nobody_waits_for_a_mark_and_a_stop_are_left_to_the_thread() -> None:
     bench = InlineBench()
+    bench.reserve()
+    bench.turn()
+    bench.clock.advance(IDLE_FLUSH_S)
+    bench.finish_io()
+    assert (bench.io.ways, bench.operations) == (["thread"], ["write"])
+    bench.put_and_turn()
+    bench.clock.advance(IDLE_FLUSH_S)
+    assert bench.io.ways[1:] == ["here", "thread"]
+    bench.finish_io()
     bench.put()
     bench.committer.finish()
-    assert bench.io.ways == ["thread"]
+    assert bench.io.ways[3:] == ["thread"]
 
 
 # What comes of it.
