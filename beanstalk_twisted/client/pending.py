@@ -8,9 +8,8 @@ from twisted.internet.defer import Deferred, FirstError
 from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.client.commands.calls import Args
-from beanstalk_twisted.client.commands.specs import CommandSpec
-from beanstalk_twisted.client.core.dialogue import Pending
+from beanstalk_twisted.client.commands.specs import Args, CommandSpec
+from beanstalk_twisted.client.core.requests import Request
 
 
 def cancel(timer: IDelayedCall | None) -> None:
@@ -109,7 +108,7 @@ class FlowControl:
             self._waiting.popitem(last=False)[0].errback(error)
 
 
-class DeferredPending(Pending):
+class DeferredPending(Request):
     """A request whose outcome a Deferred gives; to cancel that is to forget it."""
 
     __slots__ = ("deferred",)

@@ -92,9 +92,15 @@ def _two_counts(text: bytes) -> BatchDeleted:
     return BatchDeleted(_count(deleted), _count(not_found))
 
 
+def _new(text: bytes) -> Inserted:
+    if not text.isdigit() or (inserted := Inserted(text)) > MAX_U64:
+        raise ValueError
+    return inserted
+
+
 def _inserted(text: bytes) -> Inserted:
     job_id, is_there, state = text.partition(b" ")
-    inserted = Inserted(number(job_id))
+    inserted = _new(job_id)
     if is_there:
         name = state.decode("ascii", "replace").lower()
         if name not in STATES or not state.isupper():
@@ -135,7 +141,7 @@ DELETED_BATCH: Final = ReplyForm(b"DELETED_BATCH", _two_counts)
 DOCUMENT: Final = ReplyForm(b"OK", _size, has_body=True)
 FLUSHED: Final = ReplyForm(b"FLUSHED", number)
 FOUND: Final = ReplyForm(b"FOUND", _job_and_size, has_body=True)
-INSERTED: Final = ReplyForm(b"INSERTED", lambda text: Inserted(number(text)))
+INSERTED: Final = ReplyForm(b"INSERTED", _new)
 INSERTED_OR_THERE: Final = ReplyForm(b"INSERTED", _inserted)
 INSERTED_BATCH: Final = ReplyForm(b"INSERTED_BATCH", _count, parts=by_word([INSERTED_OR_THERE]))
 KICKED: Final = ReplyForm(b"KICKED", number)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beanstalk_twisted.client.commands import specs
-from beanstalk_twisted.client.commands.specs import PUT, SPECS, CommandSpec, Reply
+from beanstalk_twisted.client.commands.specs import PUT, SPECS, CommandSpec
 from beanstalk_twisted.client.core.exchange import (
     PIECE_BYTES,
     Exchange,
