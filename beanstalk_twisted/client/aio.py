@@ -56,8 +56,8 @@ class _Answer(asyncio.Future[Any]):
 class _Asked(Request):
     __slots__ = ("answer",)
 
-    def __init__(self, spec: CommandSpec, args: Args, body: bytes | None) -> None:
-        super().__init__(spec, args, body)
+    def __init__(self, *asked: Any) -> None:
+        super().__init__(*asked)
         self.answer = _Answer()
         self.answer.request = self
         self.answer.cancelled_in = lambda: None
@@ -282,8 +282,7 @@ class Client(AwaitedCommands):
         self, spec: CommandSpec, args: Args = (), body: bytes | None = None,
         tube: bytes | None = None, reserved_on: object = None,
     ) -> "asyncio.Future[Any]":  # fmt: skip
-        request = _Asked(spec, args, body)
-        request.tube, request.reserved_on = tube, reserved_on
+        request = _Asked(spec, args, body, tube, reserved_on)
         self._be_in_running_loop()
         link = self._link
         if link is not None and not link.dialogue.is_open:

@@ -33,7 +33,7 @@ from beanstalk_twisted.client.core.requests import reservation_lost
 from beanstalk_twisted.client.core.states import CUT, ENDED, PARTING
 from beanstalk_twisted.client.core.tubes import UsedTube
 from beanstalk_twisted.client.endpoints import endpoint_of, shown, the_reactor, without_token
-from beanstalk_twisted.client.pending import Deadline, DeferredPending, FlowControl, cancel
+from beanstalk_twisted.client.pending import Deadline, DeferredRequest, FlowControl, cancel
 from beanstalk_twisted.tcp_keepalive import keep_alive, socket_below
 
 GRACE_S: Final = 30.0
@@ -93,8 +93,7 @@ class Connection(Protocol, AwaitedCommands, Deferring):
     ) -> Deferred[Any]:  # fmt: skip
         if reserved_on is not None and reserved_on is not self:
             return fail(reservation_lost(spec, args))
-        request = DeferredPending(spec, args, body)
-        request.tube = tube
+        request = DeferredRequest(spec, args, body, tube)
         if spec is USE:
             self._used.say(request)
         elif tube is None and spec.is_in_use:

@@ -31,7 +31,7 @@ from beanstalk_twisted.client.endpoints import (
     the_reactor,
     without_token,
 )
-from beanstalk_twisted.client.pending import DeferredPending, FlowControl
+from beanstalk_twisted.client.pending import DeferredRequest, FlowControl
 
 
 class Client(ClientService, AwaitedCommands, Deferring):
@@ -109,8 +109,7 @@ class Client(ClientService, AwaitedCommands, Deferring):
             ready = None
         if reserved_on is not None and reserved_on is not ready:
             return fail(reservation_lost(spec, args))
-        request = DeferredPending(spec, args, body)
-        request.tube, request.reserved_on = tube, reserved_on
+        request = DeferredRequest(spec, args, body, tube, reserved_on)
         self._continuity.send(request, None if ready is None else ready.dialogue)
         return request.deferred
 

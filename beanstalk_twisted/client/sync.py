@@ -184,8 +184,7 @@ class Client(Commands, Blocking):
         self, spec: CommandSpec, args: Args = (), body: bytes | None = None,
         tube: bytes | None = None, reserved_on: object = None,
     ) -> Any:  # fmt: skip
-        request = Asked(spec, args, body)
-        request.tube, request.reserved_on = tube, reserved_on
+        request = Asked(spec, args, body, tube, reserved_on)
         with self._lock:
             try:
                 self._ask(request)
@@ -301,7 +300,6 @@ class Client(Commands, Blocking):
 
     def _ask(self, request: Asked) -> None:
         """Send a request, or let it wait for a connection."""
-        request.client = self
         link = self._link
         if link is not None:
             now_s = time.monotonic()
@@ -466,9 +464,8 @@ class Pipeline(Commands, Pipelining):
         self, spec: CommandSpec, args: Args = (), body: bytes | None = None,
         tube: bytes | None = None, reserved_on: object = None,
     ) -> Asked:  # fmt: skip
-        request = Asked(spec, args, body)
-        request.tube, request.reserved_on = tube, reserved_on
-        client = self._client
+        request = Asked(spec, args, body, tube, reserved_on)
+        client = request.client = self._client
         with client._lock:
             try:
                 client._ask(request)
@@ -490,7 +487,7 @@ class Pipeline(Commands, Pipelining):
         if len(unanswered) >= WINDOW:
             while len(unanswered) > WINDOW // 2 and client._link is link:
                 client._carry(link)
-        elif link.unsent and len(link.unsent) >= WINDOW // 4 or link.dialogue.is_full:
+        elif len(link.unsent) >= WINDOW // 4 or link.dialogue.is_full:
             client._carry(link, waits=False)
 
     def wait(self) -> None:

@@ -31,7 +31,7 @@ Name = str | bytes
 
 
 class Call(Generic[T]):
-    """What a method gives, by its annotation: what the server answers, in the kind of the client."""
+    """What a method gives: the annotation says what the server answers."""
 
 
 class Sender:

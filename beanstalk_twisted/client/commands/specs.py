@@ -3,6 +3,7 @@ the results that have a class of their own.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
 
 from beanstalk_twisted.client import errors
@@ -48,6 +49,9 @@ class Job(_NumberAndBody):
     reserved_on: object = None
 
 
+_job: Final[Callable[[tuple[int, bytes]], Job]] = partial(tuple.__new__, Job)
+
+
 class JobPage(NamedTuple):
     """Maybe empty; ``cursor`` is where the next page begins, None after the last."""
 
@@ -83,26 +87,26 @@ _DOCUMENTS: Final[Mapping[str, Callable[[bytes], Any]]] = {
 """What the documents of commands, which they answer with OK, are read as."""
 
 
-def _compiled(row: Command) -> Callable[[Args], bytes]:
+def _compiled(row: Command) -> Callable[..., bytes]:
     """Compile what writes the lines of a command that has only whole numbers: a loop over the
     fields takes longer than all else that a client does for a `put`.
     """
+    if not row.fields:
+        line = row.line(())
+        return lambda: line
     limits = [field.write for field in row.fields if isinstance(field.write, Whole)]
     if len(limits) != len(row.fields):
-        return row.line
-    names = [f"field{at}" for at in range(len(limits))]
-    tests = [
-        f"type({name}) is int and {each.least} <= {name} <= {each.most}"
-        for name, each in zip(names, limits, strict=True)
-    ]
-    template = b" ".join([row.name.encode(), *[b"%d"] * len(names)]) + CRLF
-    source = (
-        f"def line(args):\n  [{', '.join(names)}] = args\n"
-        f"  return {template!r} % args if {' and '.join(tests) or True} else written(args)"
+        return lambda *args: row.line(args)
+    names = ", ".join(f"field{at}" for at in range(len(limits)))
+    tests = " and ".join(
+        f"type(field{at}) is int and {each.least} <= field{at} <= {each.most}"
+        for at, each in enumerate(limits)
     )
-    made: dict[str, Any] = {"written": row.line}
-    exec(source, made)  # noqa: S102 - of the table alone.
-    return made["line"]  # type: ignore[no-any-return]
+    template = b" ".join([row.name.encode(), *[b"%d"] * len(limits)]) + CRLF
+    source = f"lambda {names}: {template!r} % ({names},) if {tests} else written(({names},))"
+    made: Callable[..., bytes] = eval(source, {"written": row.line})  # noqa: S307 - of the table.
+    # The values of a `put` are mostly those of the one before it; True is no 1.
+    return lru_cache(maxsize=1024, typed=True)(made) if row.has_body else made
 
 
 class CommandSpec:
@@ -133,14 +137,17 @@ class CommandSpec:
     def __repr__(self) -> str:
         return f"<CommandSpec {self.name}>"
 
-    def line(self, args: Args) -> bytes:
+    def write(self, *args: Any) -> bytes:
         """Write the command's line, its CR LF included.
 
-        :raise TypeError: a value is of another kind.
-        :raise ValueError: one is outside its limits, or there are too many or too few.
+        :raise TypeError: a value is of another kind, or there are too many or too few.
+        :raise ValueError: one is outside its limits, or likewise.
         """
-        self.line = _compiled(self.row)  # type: ignore[method-assign, assignment]
-        return self.line(args)
+        self.write = _compiled(self.row)  # type: ignore[method-assign]
+        return self.write(*args)
+
+    def line(self, args: Args) -> bytes:
+        return self.write(*args)
 
     def result(self, args: Sequence[Any], form: ReplyForm, value: Any) -> Any:
         """Give what a reply means.
@@ -150,10 +157,14 @@ class CommandSpec:
         """
         if form.is_error:
             raise self._error(args, form, value)
-        if not form.has_body and form.parts is None:
+        if form.is_line:
             return value
+        if form.parts is not None:
+            return tuple(self.result(args, part, each) for part, each in value)
+        if self._read is None:
+            return _job(value)
         try:
-            return self._meaning(form, value)
+            return self._read(value[1])
         except ValueError as error:
             raise errors.BadReply(f"{self.name}: {error}") from None
 
@@ -163,13 +174,6 @@ class CommandSpec:
             given = zip(self.row.fields, args, strict=True)
             about = next((name.decode() for field, name in given if field.name == "tube"), None)
         return errors.BY_WORD[form.word].told(self.name, value, job_id, about)
-
-    def _meaning(self, form: ReplyForm, value: Any) -> Any:
-        if form.parts is not None:
-            return tuple(self._meaning(part, each) for part, each in value)
-        if form.has_body:
-            return Job(*value) if self._read is None else self._read(value[1])
-        return value
 
     def job_id(self, args: Sequence[Any]) -> int | None:
         return None if self._job_at is None else int(args[self._job_at])

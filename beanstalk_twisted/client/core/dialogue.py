@@ -130,15 +130,14 @@ class Dialogue:
             return
         is_alone = not exchange.unanswered
         exchange.unanswered.append(request)
-        body = request.body
-        if self.is_full or (body is not None and len(body) > PIECE_BYTES):
+        if self.is_full or (request.body is not None and len(request.body) > PIECE_BYTES):
             self._outbox.add(request)
             if is_alone:
                 self._transport.begin_to_wait()
             self.pump()
         else:
             request.is_begun = request.is_sent = True
-            line = request.line
+            body, line = request.body, request.line
             self._transport.write(line if body is None else b"%b%b\r\n" % (line, body), is_alone)
         if spec is specs.CANCEL_RESERVE:
             self._transport.begin_to_wait()
@@ -230,6 +229,7 @@ class Dialogue:
             request.is_forgotten = True  # What follows it counts on it.
             return
         if request in self._held:
+            request.is_forgotten = True
             self._held.remove(request)
             return
         if not request.is_begun:
@@ -303,21 +303,21 @@ class Dialogue:
                     break
                 unanswered.popleft()
                 form, value = reply
-                if request.is_forgotten and form.word == spec.success:
-                    request = exchange.next_wanted(request)
+                if (
+                    form.is_error or request.is_forgotten
+                    or not request.is_sent or not spec.is_simple
+                ):  # fmt: skip
+                    self._answer(request, form, value)
+                    if self.state == CUT:
+                        return
+                    continue
                 effect = EFFECTS.get(spec)
                 if effect is not None:
                     effect(exchange, request, form, value)
-                if form.is_error or request.is_forgotten or not spec.is_simple:
-                    self._answer_other(request, form, value)
-                elif form.has_body:
-                    self._answer_with_body(request, form, value)
-                else:
+                if form.is_line:
                     request.succeed(value)
-                if not request.is_sent or (form.is_error and request.body is not None):
-                    self._check_body_taken(request, form)
-                if self.state == CUT:
-                    return
+                else:
+                    self._deliver(request, form, value)
             else:
                 if reader.at != len(reader.unread):
                     self.abort(errors.BadReply("the server says more than it was asked"))
@@ -326,18 +326,26 @@ class Dialogue:
         if unanswered and self.announcement.words:
             self._end_wait()
 
-    def _answer_other(self, request: Request, form: ReplyForm, value: Any) -> None:
-        """Answer what has failed, is forgotten, or changes what is sent."""
-        if request.choice is not None:
-            self._note_use(request, request.choice, form)
-        if request.spec is specs.CAPABILITIES:
+    def _answer(self, request: Request, form: ReplyForm, value: Any) -> None:
+        """Answer what has failed, is forgotten, or may change what is sent after it."""
+        spec, exchange = request.spec, self.exchange
+        if request.is_forgotten and form.word == spec.success:
+            request = exchange.next_wanted(request)
+        effect = EFFECTS.get(spec)
+        if effect is not None:
+            effect(exchange, request, form, value)
+        if spec is specs.CAPABILITIES:
             self._note_announced(form, value)
+        elif request.choice is not None:
+            self._note_use(request, request.choice, form)
         if request.is_forgotten:
             self._answer_nobody(request, form, value)
         else:
-            self._answer_with_body(request, form, value)
+            self._deliver(request, form, value)
+        if request.body is not None or not request.is_sent:
+            self._check_body_taken(request, form)
 
-    def _answer_with_body(self, request: Request, form: ReplyForm, value: Any) -> None:
+    def _deliver(self, request: Request, form: ReplyForm, value: Any) -> None:
         spec = request.spec
         try:
             result = spec.result(request.args, form, value)

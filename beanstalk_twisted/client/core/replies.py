@@ -1,7 +1,7 @@
 """Cuts what one connection receives into replies."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.wire.forms import ReplyForm
@@ -12,6 +12,9 @@ Reply = tuple[ReplyForm, Any]
 """A complete reply: its form, and what follows its word.  With a body that is a pair of the number
 and the body; of a batch, the replies that follow.
 """
+
+ASIDE: Final = -1
+"""The place in what has come while that waits for the rest of a body."""
 
 _Forms = Mapping[bytes, ReplyForm]
 """The replies that may come, by their words."""
@@ -46,12 +49,13 @@ class ReplyReader:
 
     @property
     def is_empty(self) -> bool:
-        return not self._pieces and self.at == len(self.unread)
+        return self.at == len(self.unread)
 
     def feed(self, data: bytes) -> None:
         """Take what has come, in pieces of any size."""
-        if self.at == len(self.unread) and not self._pieces:
-            self.unread, self.at = data, 0
+        if self.at == len(self.unread):
+            self.unread = data
+            self.at = 0
         elif self._missing > 0:
             self._pieces.append(data)
             self._missing -= len(data)
@@ -68,27 +72,25 @@ class ReplyReader:
         """
         if self._batch is not None:
             return self._more_parts(self._batch)
-        start = self.at
-        end = self.unread.find(CRLF, start, start + MAX_REPLY_LINE_BYTES)
+        unread, start = self.unread, self.at
+        end = unread.find(CRLF, start, start + MAX_REPLY_LINE_BYTES)
         if end < 0:
-            if len(self.unread) - start < MAX_REPLY_LINE_BYTES:
+            if len(unread) - start < MAX_REPLY_LINE_BYTES:
                 return None
-            why = f"a line longer than any reply: {self.unread[start : start + 40]!r}..."
+            why = f"a line longer than any reply: {unread[start : start + 40]!r}..."
             raise Impossible(why, errors.LineTooLong)
-        word, _, text = self.unread[start:end].partition(b" ")
+        word, _, text = unread[start:end].partition(b" ")
         form = forms.get(word)
         if form is None:
-            raise Impossible(f"not an answer to this: {self.unread[start:end]!r}")
+            raise Impossible(f"not an answer to this: {unread[start:end]!r}")
         try:
             value = form.read(text)
         except ValueError:
-            raise Impossible(f"not well formed: {self.unread[start:end]!r}") from None
+            raise Impossible(f"not well formed: {unread[start:end]!r}") from None
         if form.has_body:
             return self._with_body(form, value, end + 2)
         self.at = end + 2
-        if form.parts is not None:
-            return self._more_parts(_Batch(form, value, []))
-        return form, value
+        return (form, value) if form.is_line else self._more_parts(_Batch(form, value, []))
 
     def _more_parts(self, batch: _Batch) -> Reply | None:
         """Read parts, each a reply of its own; those that have come are kept."""
@@ -101,14 +103,16 @@ class ReplyReader:
             batch.parts.append(part)
         return batch.form, batch.parts
 
-    def _with_body(self, form: ReplyForm, value: tuple[int | None, int], start: int) -> Reply | None:
+    def _with_body(
+        self, form: ReplyForm, value: tuple[int | None, int], start: int
+    ) -> Reply | None:
         head, size = value
         end = start + size
         if len(self.unread) < end + 2:
             # Lay all aside until the rest is there; the line is then read once more.
             self._missing = end + 2 - len(self.unread)
             self._pieces = [self.unread[self.at :]]
-            self.unread, self.at = b"", 0
+            self.unread, self.at = b"", ASIDE
             return None
         if self.unread[end : end + 2] != CRLF:
             raise Impossible(f"the body of {form.word.decode()} does not end where it should")

@@ -37,19 +37,22 @@ class Request:
     is_begun = False
     is_sent = False
     is_forgotten = False
-    tube: bytes | None = None
     choice: UsedTube | None = None
-    reserved_on: object = None
     repeat_until_s = 0.0
     lost: BaseException | None = None
     holder: Holder | None = None
 
-    def __init__(self, spec: CommandSpec, args: Args = (), body: bytes | None = None) -> None:
+    def __init__(
+        self, spec: CommandSpec, args: Args = (), body: bytes | None = None,
+        tube: bytes | None = None, reserved_on: object = None,
+    ) -> None:  # fmt: skip
         """:raise TypeError, ValueError: an argument is not what it should be."""
         self.spec = spec
         self.args = args
-        self.line = spec.line(args)
+        self.line = spec.write(*args)
         self.body = body
+        self.tube = tube
+        self.reserved_on = reserved_on
 
     def __repr__(self) -> str:
         return f"<Request {self.line!r}>"
