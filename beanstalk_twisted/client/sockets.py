@@ -173,13 +173,18 @@ def _answering(address: Address, limit_s: float) -> socket.socket:
 
 
 class Link:
-    """One connection: the transport of its dialogue."""
+    """One connection: the transport of its dialogue.
+
+    :ivar unsent: what the next `flush` sends.
+    :ivar gathers: whether commands wait for that.
+    """
 
     def __init__(self, connected: "socket.socket", server: str, timeout_s: float) -> None:
         self.dialogue = Dialogue(self, server)
         self.dialogue.on("made")
         self.used_s = time.monotonic()
         self.unsent: list[bytes] = []
+        self.gathers = True
         self._unsent_bytes = 0
         self._socket = connected
         self._timeout_s = timeout_s
@@ -201,8 +206,8 @@ class Link:
     # What the dialogue calls.
 
     def write(self, data: bytes, is_alone: bool) -> None:
-        """Send a lone command now; others leave together, with `flush`."""
-        if is_alone and not self.unsent:
+        """Send a lone command now; those of a pipeline leave together, with `flush`."""
+        if is_alone and not self.gathers:
             try:
                 sent = self._socket.send(data, self._at_once)
             except OSError:

@@ -298,10 +298,14 @@ class Client(Commands, Blocking):
 
     # Connections.
 
-    def _ask(self, request: Asked) -> None:
-        """Send a request, or let it wait for a connection."""
+    def _ask(self, request: Asked, gathers: bool = False) -> None:
+        """Send a request, or let it wait for a connection.
+
+        :param gathers: it may leave together with those after it.
+        """
         link = self._link
         if link is not None:
+            link.gathers = gathers
             now_s = time.monotonic()
             is_idle = now_s - link.used_s > IDLE_S
             link.used_s = now_s
@@ -468,7 +472,7 @@ class Pipeline(Commands, Pipelining):
         client = request.client = self._client
         with client._lock:
             try:
-                client._ask(request)
+                client._ask(request, gathers=True)
                 self._asked.append(request)
                 if client._link is None and not request.is_done:
                     client._connect_for_waiting()
