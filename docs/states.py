@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from beanstalk_twisted.client.core.states import CONNECTION
 from beanstalk_twisted.replication import states
 from beanstalk_twisted.states import Transitions
 from beanstalk_twisted.storage import commit_states
@@ -15,7 +16,10 @@ from beanstalk_twisted.worker.reserver import RESERVER
 HERE: Final = Path(__file__).parent
 
 PICTURES: Final = {
-    "architecture.md": {"group commit": commit_states.TRANSITIONS},
+    "architecture.md": {
+        "group commit": commit_states.TRANSITIONS,
+        "client's connection": CONNECTION,
+    },
     "replication-log.md": {
         "standby": states.STANDBY,
         "catch-up": states.CATCH_UP,

@@ -55,7 +55,7 @@ PURE_PACKAGES = ("access", "binlog", "jobs", "rules", "wire")
 PURE_MODULES = (
     "client.addresses", "client.commands.calls", "client.commands.methods", "client.commands.specs",
     "client.commands.tags", "client.core.continuity", "client.core.dialogue", "client.errors",
-    "client.core.exchange",
+    "client.core.exchange", "client.core.replies", "client.core.requests", "client.core.states",
     "client.pool.hashing", "client.stats", "client.tls_faults", "client.core.tubes",
     "daemon.removed_options", "exports", "printable", "replication.membership",
     "replication.stream.addresses", "replication.stream.interface", "replication.stream.messages",

@@ -8,12 +8,14 @@ from typing import Any, Final, cast
 
 from beanstalk_twisted.client import errors, sockets
 from beanstalk_twisted.client.addresses import Address
-from beanstalk_twisted.client.commands.calls import Args, Name, tube_bytes
+from beanstalk_twisted.client.commands.calls import Name, tube_bytes
 from beanstalk_twisted.client.commands.methods import AwaitedCommands
-from beanstalk_twisted.client.commands.specs import CommandSpec, Job
+from beanstalk_twisted.client.commands.specs import Args, CommandSpec, Job
 from beanstalk_twisted.client.commands.tags import check_seconds, check_whole
 from beanstalk_twisted.client.core.continuity import Continuity, Losses
-from beanstalk_twisted.client.core.dialogue import Dialogue, Ended, Pending, reservation_lost
+from beanstalk_twisted.client.core.dialogue import Dialogue, Ended
+from beanstalk_twisted.client.core.requests import Request, reservation_lost
+from beanstalk_twisted.client.core.states import CUT, ENDED, PARTING
 from beanstalk_twisted.client.held_jobs import (
     BURY,
     FIRST_LOOK_S,
@@ -51,11 +53,11 @@ class _Answer(asyncio.Future[Any]):
         return was_waiting
 
 
-class _Asked(Pending):
+class _Asked(Request):
     __slots__ = ("answer",)
 
-    def __init__(self, spec: CommandSpec, args: Args, body: bytes | None) -> None:
-        super().__init__(spec, args, body)
+    def __init__(self, *asked: Any) -> None:
+        super().__init__(*asked)
         self.answer = _Answer()
         self.answer.request = self
         self.answer.cancelled_in = lambda: None
@@ -86,7 +88,7 @@ class _Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
-        self.dialogue.is_open = True
+        self.dialogue.on("made")
 
     def data_received(self, data: bytes) -> None:
         self.dialogue.receive(data)
@@ -95,11 +97,10 @@ class _Link(asyncio.Protocol):
             self.has_room.set()
 
     def pause_writing(self) -> None:
-        self.dialogue.is_full = True
+        self.dialogue.pause()
 
     def resume_writing(self) -> None:
-        self.dialogue.is_full = False
-        self.dialogue.pump()
+        self.dialogue.resume()
         self.has_room.set()
 
     def connection_lost(self, reason: Exception | None) -> None:
@@ -114,6 +115,8 @@ class _Link(asyncio.Protocol):
     # What the dialogue calls.
 
     def write(self, data: bytes, is_alone: bool) -> None:
+        if is_alone:
+            self.begin_to_wait()
         self._transport.write(data)
         if not self.dialogue.has_room:
             self.has_room.clear()
@@ -133,8 +136,8 @@ class _Link(asyncio.Protocol):
 
     def part(self) -> None:
         """Close; answers to what was sent are not waited for."""
-        self.dialogue.is_open = False
-        self.dialogue.reason = self.dialogue.reason or errors.Closed("the client was closed")
+        if self.dialogue.state not in (PARTING, CUT, ENDED):
+            self.dialogue.part(errors.Closed("the client was closed"))
         self._transport.close()
 
     def _set_timer(self) -> None:
@@ -279,7 +282,7 @@ class Client(AwaitedCommands):
         self, spec: CommandSpec, args: Args = (), body: bytes | None = None,
         tube: bytes | None = None, reserved_on: object = None,
     ) -> "asyncio.Future[Any]":  # fmt: skip
-        request = _Asked(spec, args, body)
+        request = _Asked(spec, args, body, tube, reserved_on)
         self._be_in_running_loop()
         link = self._link
         if link is not None and not link.dialogue.is_open:
@@ -292,7 +295,7 @@ class Client(AwaitedCommands):
             request.answer.cancelled_in = dialogue.part_from_wait
             if spec.row.waits:
                 dialogue.ask_how_to_end_waits()
-        self._continuity.send(request, dialogue, tube, reserved_on)
+        self._continuity.send(request, dialogue)
         if dialogue is None and self._connecting is None and not self._continuity.is_stopped:
             self._connecting = asyncio.create_task(self._reconnect())
         return request.answer
@@ -426,7 +429,7 @@ class Client(AwaitedCommands):
             self._connecting = asyncio.create_task(self._reconnect())
 
 
-def _of(why: errors.ClientError, request: Pending) -> Exception | None:
+def _of(why: errors.ClientError, request: Request) -> Exception | None:
     """Give the error of a command that was not sent, since there is no connection."""
     if isinstance(why, errors.TlsFailed):
         return why.of(request.spec.name, request.job_id)

@@ -24,14 +24,16 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.commands.calls import Args, Deferring
+from beanstalk_twisted.client.commands.calls import Deferring
 from beanstalk_twisted.client.commands.methods import AwaitedCommands
-from beanstalk_twisted.client.commands.specs import CommandSpec
+from beanstalk_twisted.client.commands.specs import USE, Args, CommandSpec
 from beanstalk_twisted.client.commands.tags import check_seconds
-from beanstalk_twisted.client.core.dialogue import Dialogue, Ended, lose_all, reservation_lost
+from beanstalk_twisted.client.core.dialogue import Dialogue, Ended, lose_all
+from beanstalk_twisted.client.core.requests import reservation_lost
+from beanstalk_twisted.client.core.states import CUT, ENDED, PARTING
 from beanstalk_twisted.client.core.tubes import UsedTube
 from beanstalk_twisted.client.endpoints import endpoint_of, shown, the_reactor, without_token
-from beanstalk_twisted.client.pending import Deadline, DeferredPending, FlowControl, cancel
+from beanstalk_twisted.client.pending import Deadline, DeferredRequest, FlowControl, cancel
 from beanstalk_twisted.tcp_keepalive import keep_alive, socket_below
 
 GRACE_S: Final = 30.0
@@ -72,7 +74,7 @@ class Connection(Protocol, AwaitedCommands, Deferring):
         self.flow = self._own_flow = FlowControl()
         self._made = made
         self._ended = ended
-        self._choice = UsedTube()
+        self._used = UsedTube()
         self._send_now: Callable[[bytes], object] | None = None
         self._held: list[bytes] | None = None  # What is sent while answers are read.
         self._deadline = Deadline(clock, grace_s, self.dialogue.exchange.patience_s, self._give_up)
@@ -91,8 +93,11 @@ class Connection(Protocol, AwaitedCommands, Deferring):
     ) -> Deferred[Any]:  # fmt: skip
         if reserved_on is not None and reserved_on is not self:
             return fail(reservation_lost(spec, args))
-        request = DeferredPending(spec, args, body)
-        request.mean(self._choice, tube)
+        request = DeferredRequest(spec, args, body, tube)
+        if spec is USE:
+            self._used.say(request)
+        elif tube is None and spec.is_in_use:
+            request.tube = self._used.now
         self.dialogue.submit(request)
         return request.deferred
 
@@ -112,10 +117,9 @@ class Connection(Protocol, AwaitedCommands, Deferring):
         :param sends_no_more: only say that nothing more will come, and leave the end to the server,
             which so ends a `reserve` that waits.
         """
-        if self._part_timer is None and self.dialogue.reason is None:
-            self.dialogue.is_open = False
-            self.dialogue.reason = errors.Closed("the connection was closed by us")
-            self._part_timer = self._clock.callLater(PART_S, self._cut)
+        if self.dialogue.state not in (PARTING, CUT, ENDED):
+            self.dialogue.part(errors.Closed("the connection was closed by us"))
+            self._part_timer = self._clock.callLater(PART_S, self._part_now)
             self._send_held()
             self.transport.unregisterProducer()
             lose_half = getattr(self.transport, "loseWriteConnection", None)
@@ -132,6 +136,8 @@ class Connection(Protocol, AwaitedCommands, Deferring):
         if self._held is not None:
             self._held.append(data)
             return
+        if is_alone:
+            self._deadline.heard()
         if is_alone and self._send_now is not None:
             sent = self._send_now(data)
             if isinstance(sent, int):  # Otherwise it is an error, which the transport will find.
@@ -156,7 +162,7 @@ class Connection(Protocol, AwaitedCommands, Deferring):
         if isinstance(self.transport, tcp.Connection) and not self.transport.TLS:
             self._send_now = self.transport.writeSomeData
         self.transport.registerProducer(self, True)
-        self.dialogue.is_open = True
+        self.dialogue.on("made")
         self._made(self)
 
     def dataReceived(self, data: bytes) -> None:
@@ -188,12 +194,11 @@ class Connection(Protocol, AwaitedCommands, Deferring):
         self._ended(self.dialogue.end(why))
 
     def pauseProducing(self) -> None:
-        self.dialogue.is_full = True
+        self.dialogue.pause()
 
     def resumeProducing(self) -> None:
-        self.dialogue.is_full = False
         self._deadline.heard()
-        self.dialogue.pump()
+        self.dialogue.resume()
         self.flow.let_in(self.has_room)
 
     def stopProducing(self) -> None:
@@ -206,9 +211,8 @@ class Connection(Protocol, AwaitedCommands, Deferring):
         why = f"no answer to {oldest} in {patience_s:g} s; the connection was cut"
         self.dialogue.abort(errors.ServerSilent(why))
 
-    def _cut(self) -> None:
-        self.dialogue.is_cut = True
-        self.transport.abortConnection()
+    def _part_now(self) -> None:
+        self.dialogue.abort(errors.Closed("the connection was closed by us"))
 
     def _not_released(self, job: int, why: Exception) -> None:
         self._log.info("job {job}, which nobody wants, not released: {why}", job=job, why=why)

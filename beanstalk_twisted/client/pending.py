@@ -8,9 +8,7 @@ from twisted.internet.defer import Deferred, FirstError
 from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.client.commands.calls import Args
-from beanstalk_twisted.client.commands.specs import CommandSpec
-from beanstalk_twisted.client.core.dialogue import Pending
+from beanstalk_twisted.client.core.requests import Request
 
 
 def cancel(timer: IDelayedCall | None) -> None:
@@ -109,13 +107,13 @@ class FlowControl:
             self._waiting.popitem(last=False)[0].errback(error)
 
 
-class DeferredPending(Pending):
+class DeferredRequest(Request):
     """A request whose outcome a Deferred gives; to cancel that is to forget it."""
 
     __slots__ = ("deferred",)
 
-    def __init__(self, spec: CommandSpec, args: Args, body: bytes | None = None) -> None:
-        super().__init__(spec, args, body)
+    def __init__(self, *asked: Any) -> None:
+        super().__init__(*asked)
         self.deferred: Deferred[Any] = Deferred(self._cancelled)
 
     def succeed(self, result: Any) -> None:

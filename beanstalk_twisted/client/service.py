@@ -14,14 +14,15 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.commands.calls import Args, Deferring
+from beanstalk_twisted.client.commands.calls import Deferring
 from beanstalk_twisted.client.commands.methods import AwaitedCommands
-from beanstalk_twisted.client.commands.specs import CommandSpec
+from beanstalk_twisted.client.commands.specs import Args, CommandSpec
 from beanstalk_twisted.client.commands.tags import check_seconds
 from beanstalk_twisted.client.connection import GRACE_S, Connection
 from beanstalk_twisted.client.core.continuity import Continuity
 from beanstalk_twisted.client.core.continuity import Losses as Losses
-from beanstalk_twisted.client.core.dialogue import Ended, Pending, lose_all, reservation_lost
+from beanstalk_twisted.client.core.dialogue import Ended, lose_all
+from beanstalk_twisted.client.core.requests import Request, reservation_lost
 from beanstalk_twisted.client.endpoints import (
     Backoff,
     LoggedEndpoint,
@@ -30,7 +31,7 @@ from beanstalk_twisted.client.endpoints import (
     the_reactor,
     without_token,
 )
-from beanstalk_twisted.client.pending import DeferredPending, FlowControl
+from beanstalk_twisted.client.pending import DeferredRequest, FlowControl
 
 
 class Client(ClientService, AwaitedCommands, Deferring):
@@ -108,9 +109,8 @@ class Client(ClientService, AwaitedCommands, Deferring):
             ready = None
         if reserved_on is not None and reserved_on is not ready:
             return fail(reservation_lost(spec, args))
-        request = DeferredPending(spec, args, body)
-        dialogue = None if ready is None else ready.dialogue
-        self._continuity.send(request, dialogue, tube, reserved_on)
+        request = DeferredRequest(spec, args, body, tube, reserved_on)
+        self._continuity.send(request, None if ready is None else ready.dialogue)
         return request.deferred
 
     @property
@@ -253,7 +253,7 @@ class Client(ClientService, AwaitedCommands, Deferring):
             self._fail_waiting(why, lambda each: why.of(each.spec.name, each.job_id))
 
     def _fail_waiting(
-        self, error: Exception, of: Callable[[Pending], errors.ClientError | None]
+        self, error: Exception, of: Callable[[Request], errors.ClientError | None]
     ) -> None:
         self._continuity.fail_waiting(of)
         self._flow.close(error)

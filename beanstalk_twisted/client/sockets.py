@@ -173,37 +173,52 @@ def _answering(address: Address, limit_s: float) -> socket.socket:
 
 
 class Link:
-    """One connection: the transport of its dialogue."""
+    """One connection: the transport of its dialogue.
+
+    :ivar unsent: what the next `flush` sends.
+    :ivar gathers: whether commands wait for that.
+    """
 
     def __init__(self, connected: "socket.socket", server: str, timeout_s: float) -> None:
         self.dialogue = Dialogue(self, server)
-        self.dialogue.is_open = True
+        self.dialogue.on("made")
         self.used_s = time.monotonic()
+        self.unsent: list[bytes] = []
+        self.gathers = True
+        self._unsent_bytes = 0
         self._socket = connected
         self._timeout_s = timeout_s
-        self.unsent: list[bytes] = []
-        self._unsent_bytes = 0
         self._again: tuple[type[OSError], ...] = (BlockingIOError, InterruptedError)
         self._is_tls = hasattr(connected, "pending")
         self._at_once = 0 if self._is_tls else MSG_DONTWAIT
         self._socket.setblocking(not self._is_tls)
-        if not self._is_tls:
-            # So a lone command takes two system calls, one to send and one to receive.
-            limit_s = pack("ll", int(timeout_s), max(1, int(timeout_s % 1 * 1e6)))
-            self._socket.setsockopt(SOL_SOCKET, SO_RCVTIMEO, limit_s)
         if self._is_tls:
             from ssl import SSLWantReadError, SSLWantWriteError
 
             self._again += (SSLWantReadError, SSLWantWriteError)
+        else:
+            # So a lone command takes two system calls, one to send and one to receive.
+            limit_s = pack("ll", int(timeout_s), max(1, int(timeout_s % 1 * 1e6)))
+            self._socket.setsockopt(SOL_SOCKET, SO_RCVTIMEO, limit_s)
         self._poll = poll()
         self._poll.register(connected, POLLIN)
 
     # What the dialogue calls.
 
     def write(self, data: bytes, is_alone: bool) -> None:
+        """Send a lone command now; those of a pipeline leave together, with `flush`."""
+        if is_alone and not self.gathers:
+            try:
+                sent = self._socket.send(data, self._at_once)
+            except OSError:
+                sent = 0  # What is wrong, if anything is, `flush` finds too, and tells.
+            if sent == len(data):
+                return
+            data = data[sent:]
         self.unsent.append(data)
         self._unsent_bytes += len(data)
-        self.dialogue.is_full = self._unsent_bytes >= FLUSH_BYTES
+        if self._unsent_bytes >= FLUSH_BYTES:
+            self.dialogue.pause()
 
     def begin_to_wait(self) -> None: ...
 
@@ -236,16 +251,12 @@ class Link:
             data = self.unsent[0] if len(self.unsent) == 1 else b"".join(self.unsent)
             self.unsent.clear()
             self._unsent_bytes = 0
-            sent = self._send(data)
-            view = memoryview(data)[sent:] if sent < len(data) else b""
-            while view:
-                ready = self._wait(POLLIN | POLLOUT, patience_s)
-                if ready & ~POLLOUT:
-                    self._read()
-                view = view[self._send(view) :]
+            view = memoryview(data)
+            while view := view[self._send(view) :]:
+                if self._wait(POLLIN | POLLOUT, patience_s) & ~POLLOUT:
+                    self.hear(waits=False)
             if self.dialogue.is_full:
-                self.dialogue.is_full = False
-                self.dialogue.pump()
+                self.dialogue.resume()
 
     def _send(self, data: bytes | memoryview) -> int:
         try:
@@ -253,18 +264,24 @@ class Link:
         except self._again:
             return 0
 
-    def hear(self, *, waits: bool = True) -> None:
+    def hear(self, waits: bool = True) -> None:
         """Take what comes next; without waiting, what is there.
 
         :raise ServerSilent: nothing came in the time that the oldest command may take.
         """
-        if self._read(waits and not self._is_tls) or not waits:
+        try:
+            data = self._socket.recv(READ_BYTES, 0 if waits else self._at_once)
+        except self._again:
+            if waits:
+                patience_s = self.dialogue.exchange.patience_s(self._timeout_s)
+                if patience_s is not None and not self._is_tls:
+                    patience_s -= self._timeout_s  # It has passed already.
+                self._wait(POLLIN, patience_s)
+                self.hear(waits=False)
             return
-        patience_s = self.dialogue.exchange.patience_s(self._timeout_s)
-        if patience_s is not None and not self._is_tls:
-            patience_s -= self._timeout_s  # It has passed already.
-        self._wait(POLLIN, patience_s)
-        self._read()
+        if not data:
+            raise OSError(0, "the server has closed the connection")
+        self.dialogue.receive(data)
 
     def last_word(self, problem: OSError) -> OSError:
         """Give why the server has closed the connection, if it has said so."""
@@ -278,16 +295,6 @@ class Link:
 
     def fileno(self) -> int:
         return self._socket.fileno()
-
-    def _read(self, waits: bool = False) -> bool:
-        try:
-            data = self._socket.recv(READ_BYTES, 0 if waits else self._at_once)
-        except self._again:
-            return False
-        if not data:
-            raise OSError(0, "the server has closed the connection")
-        self.dialogue.receive(data)
-        return True
 
     def _wait(self, events: int, patience_s: float | None) -> int:
         if events != POLLIN:

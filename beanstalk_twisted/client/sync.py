@@ -11,18 +11,13 @@ from weakref import WeakSet
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.addresses import Address
-from beanstalk_twisted.client.commands.calls import (
-    Args,
-    Blocking,
-    Name,
-    Pipelining,
-    tube_bytes,
-)
+from beanstalk_twisted.client.commands.calls import Blocking, Name, Pipelining, tube_bytes
 from beanstalk_twisted.client.commands.methods import Commands
-from beanstalk_twisted.client.commands.specs import CommandSpec, Job
+from beanstalk_twisted.client.commands.specs import Args, CommandSpec, Job
 from beanstalk_twisted.client.commands.tags import check_seconds
 from beanstalk_twisted.client.core.continuity import Continuity
-from beanstalk_twisted.client.core.dialogue import Pending, reservation_lost
+from beanstalk_twisted.client.core.requests import Request, reservation_lost
+from beanstalk_twisted.client.core.states import CUT
 from beanstalk_twisted.client.held_jobs import HeldJob, Holder
 from beanstalk_twisted.client.sockets import Link, connect
 from beanstalk_twisted.client.stats import ListedJob
@@ -47,8 +42,11 @@ the server has closed meanwhile is replaced, and nothing is in doubt.
 WINDOW: Final = 1024
 """Commands of a pipeline without an answer: more wait, so that neither side piles them up."""
 
+MANY: Final = 4 * WINDOW
+"""Of answers that a pipeline keeps, before those that nobody has to hear of are dropped."""
 
-class Asked(Pending):
+
+class Asked(Request):
     """A request, and what came of it.
 
     :ivar is_done: the result or the error is there.
@@ -56,25 +54,25 @@ class Asked(Pending):
 
     is_done = False
     is_told = False
-    _result: Any = None
-    _error: Exception | None = None
+    value: Any = None
+    failure: Exception | None = None
     client: "Client"
 
     def succeed(self, result: Any) -> None:
-        self._result = result
+        self.value = result
         self.is_done = True
 
     def be_refused(self, error: Exception) -> None:
-        self._error = error
+        self.failure = error
         self.is_done = True
 
     @property
     def error(self) -> Exception | None:
         """Wait for the answer, and give what is wrong with it; None if nothing is."""
         if not self.is_done:
-            self.client._wait(self)
+            self.client._wait_for_answer(self)
         self.is_told = True
-        return self._error
+        return self.failure
 
     @property
     def result(self) -> Any:
@@ -82,12 +80,9 @@ class Asked(Pending):
 
         :raise ClientError: it is an error, or none came.
         """
-        if not self.is_done:
-            self.client._wait(self)
-        if self._error is not None:
-            self.is_told = True
-            raise self._error
-        return self._result
+        if (error := self.error) is not None:
+            raise error
+        return self.value
 
 
 _CLIENTS: "WeakSet[Client]" = WeakSet()
@@ -189,8 +184,17 @@ class Client(Commands, Blocking):
         self, spec: CommandSpec, args: Args = (), body: bytes | None = None,
         tube: bytes | None = None, reserved_on: object = None,
     ) -> Any:  # fmt: skip
+        request = Asked(spec, args, body, tube, reserved_on)
         with self._lock:
-            return self._begin(spec, args, body, tube, reserved_on).result
+            try:
+                self._ask(request)
+                self._wait(request)
+            except BaseException:
+                self._interrupted(request)
+                raise
+        if request.failure is not None:
+            raise request.failure
+        return request.value
 
     def quit(self) -> None:
         """Part when all that was asked before is answered; later commands fail."""
@@ -294,41 +298,53 @@ class Client(Commands, Blocking):
 
     # Connections.
 
-    def _begin(
-        self, spec: CommandSpec, args: Args, body: bytes | None, tube: bytes | None,
-        reserved_on: object,
-    ) -> Asked:  # fmt: skip
+    def _ask(self, request: Asked, gathers: bool = False) -> None:
+        """Send a request, or let it wait for a connection.
+
+        :param gathers: it may leave together with those after it.
+        """
         link = self._link
         if link is not None:
+            link.gathers = gathers
             now_s = time.monotonic()
-            is_idle = now_s - link.used_s > IDLE_S and not link.dialogue.exchange.unanswered
+            is_idle = now_s - link.used_s > IDLE_S
             link.used_s = now_s
-            if is_idle and link.is_over():
+            if is_idle and not link.dialogue.exchange.unanswered and link.is_over():
                 self._end(errors.ServerClosed("the server has closed the connection"))
                 link = None
-        if reserved_on is not None and reserved_on is not link:
-            raise reservation_lost(spec, args)
-        request = Asked(spec, args, body)
-        request.client = self
-        self._continuity.send(request, None if link is None else link.dialogue, tube, reserved_on)
-        return request
+        if request.reserved_on is not None and request.reserved_on is not link:
+            request.fail(reservation_lost(request.spec, request.args))
+        else:
+            self._continuity.send(request, None if link is None else link.dialogue)
 
     def _wait(self, request: Asked) -> None:
+        ends_s, lost = 0.0, 0
+        while not request.is_done:
+            if self._link is not None:
+                self._carry(self._link)
+                continue
+            ends_s = ends_s or time.monotonic() + self.retry_s
+            # One command may lose two connections, more only as long as is allowed.
+            self._connect_for_waiting(may_try=lost < 2 or time.monotonic() < ends_s)
+            lost += 1
+
+    def _wait_for_answer(self, request: Asked) -> None:
+        """Wait for what a pipeline has sent."""
         with self._lock:
-            ends_s, lost = 0.0, 0
             try:
-                while not request.is_done:
-                    if self._link is not None:
-                        self._carry(self._link)
-                        continue
-                    ends_s = ends_s or time.monotonic() + self.retry_s
-                    # One command may lose two connections, more only as long as is allowed.
-                    self._connect_for_waiting(may_try=lost < 2 or time.monotonic() < ends_s)
-                    lost += 1
+                self._wait(request)
             except BaseException:
-                # Nobody waits for it any more, so the next connection is not sent it.
-                request.cancel()
+                self._interrupted(request)
                 raise
+
+    def _interrupted(self, request: Asked) -> None:
+        """Whoever interrupts us may have left half a command there, or a job on its way.  Nobody
+        waits for the request any more, so the next connection is not sent it.
+        """
+        if self._link is not None:
+            self._end(errors.Closed("the wait for an answer was interrupted"))
+        if not request.is_done:
+            request.cancel()
 
     def _connect_for_waiting(self, *, may_try: bool = True) -> None:
         """Connect, and send what waits for that, or fail it."""
@@ -346,18 +362,14 @@ class Client(Commands, Blocking):
         try:
             if link.unsent:
                 link.flush(self.timeout_s)
-            if dialogue.exchange.unanswered and not dialogue.is_cut:
-                link.hear(waits=waits)
-            if dialogue.is_cut:
+            if dialogue.exchange.unanswered and dialogue.state != CUT:
+                link.hear(waits)
+            if dialogue.state == CUT:
                 self._end(dialogue.reason or errors.Closed("cut"))
         except errors.ServerSilent as silent:
             self._end(silent)
         except OSError as problem:
             self._end(self._why(link, problem))
-        except BaseException:
-            # Whoever interrupts us may have left half a command there, or a job on its way.
-            self._end(errors.Closed("the wait for an answer was interrupted"))
-            raise
 
     def _why(self, link: Link, problem: OSError) -> Exception:
         if self.address.tls is not None:
@@ -436,7 +448,7 @@ class Client(Commands, Blocking):
         raise errors.NoHost({str(self.address): why})
 
 
-def _of(why: errors.ClientError, request: Pending) -> Exception | None:
+def _of(why: errors.ClientError, request: Request) -> Exception | None:
     """Give the error of a command that was not sent, since there is no connection."""
     if isinstance(why, errors.NoHost | errors.TlsFailed):
         return why.of(request.spec.name, request.job_id)
@@ -456,27 +468,38 @@ class Pipeline(Commands, Pipelining):
         self, spec: CommandSpec, args: Args = (), body: bytes | None = None,
         tube: bytes | None = None, reserved_on: object = None,
     ) -> Asked:  # fmt: skip
-        client = self._client
+        request = Asked(spec, args, body, tube, reserved_on)
+        client = request.client = self._client
         with client._lock:
-            request = client._begin(spec, args, body, tube, reserved_on)
-            self._asked.append(request)
-            if client._link is None and not request.is_done:
-                client._connect_for_waiting()
-            while (link := client._link) is not None:
-                is_over_window = len(link.dialogue.exchange.unanswered) > WINDOW
-                if not is_over_window and not link.dialogue.is_full:
-                    break
-                client._carry(link, waits=is_over_window)
-        if len(self._asked) >= WINDOW:
-            self._asked = [each for each in self._asked if not each.is_done or each._error]
+            try:
+                client._ask(request, gathers=True)
+                self._asked.append(request)
+                if client._link is None and not request.is_done:
+                    client._connect_for_waiting()
+                if (link := client._link) is not None:
+                    self._limit(link)
+            except BaseException:
+                client._interrupted(request)
+                raise
+        if len(self._asked) >= MANY:
+            self._asked = [each for each in self._asked if not each.is_done or each.failure]
         return request
+
+    def _limit(self, link: Link) -> None:
+        """Let neither side pile up: half the window is answered before more is sent."""
+        unanswered, client = link.dialogue.exchange.unanswered, self._client
+        if len(unanswered) >= WINDOW:
+            while len(unanswered) > WINDOW // 2 and client._link is link:
+                client._carry(link)
+        elif len(link.unsent) >= WINDOW // 4 or link.dialogue.is_full:
+            client._carry(link, waits=False)
 
     def wait(self) -> None:
         """Wait for all answers.  :raise ClientError: of the first that nobody has asked for."""
         for each in self._asked:
             if not each.is_done:
-                self._client._wait(each)
-        failed = [each for each in self._asked if each._error is not None and not each.is_told]
+                self._client._wait_for_answer(each)
+        failed = [each for each in self._asked if each.failure is not None and not each.is_told]
         self._asked.clear()
         if failed:
-            raise failed[0]._error or AssertionError
+            raise failed[0].failure or AssertionError

@@ -30,7 +30,7 @@ from beanstalk_twisted.wire.forms import (
     ReplyForm,
     by_word,
 )
-from beanstalk_twisted.wire.grammar import CRLF, Field, Whole
+from beanstalk_twisted.wire.grammar import CRLF, Field
 from beanstalk_twisted.wire.replies import Reply
 from beanstalk_twisted.wire.rights import OPEN, Needs
 
@@ -96,7 +96,7 @@ class Command:
 
     # Attributes in slots are read in 10 ns, those of a NamedTuple in 27 (unoptimised CPython 3.11).
     __slots__ = (
-        "_limits", "_template", "_wait_at", "changes", "counter", "effect", "ends_connection",
+        "_wait_at", "changes", "counter", "effect", "ends_connection",
         "ends_wait", "fields", "form", "forms", "has_body", "has_jobs", "is_batch", "is_collected",
         "is_extension", "is_in_use", "is_own", "is_repeatable", "is_update", "is_whole_word",
         "manages", "max_line_bytes", "method", "name", "needs", "operation", "pattern", "prefix",
@@ -146,9 +146,6 @@ class Command:
         self.write = write
         names = [field.name for field in fields]
         self._wait_at = names.index("seconds") if "seconds" in names else None
-        self._template = b" ".join([self.name.encode(), *[b"%d"] * len(names)]) + CRLF
-        numbers = [field.write for field in fields if isinstance(field.write, Whole)]
-        self._limits = [(each.least, each.most) for each in numbers]
 
     def __repr__(self) -> str:
         return f"<Command {self.name}>"
@@ -166,14 +163,6 @@ class Command:
         :raise TypeError: a value is of another kind.
         :raise ValueError: one is outside its limits, or there are too many or too few.
         """
-        if len(args) != len(self._limits) or len(args) != len(self.fields):
-            return self._written(args)
-        for value, (least, most) in zip(args, self._limits, strict=True):
-            if type(value) is not int or not least <= value <= most:
-                return self._written(args)
-        return self._template % args
-
-    def _written(self, args: tuple[Any, ...]) -> bytes:
         name, words = self.form or self.name, [self.name.encode()]
         for field, value in zip(self.fields, args, strict=True):
             assert field.write is not None

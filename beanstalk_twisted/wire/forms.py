@@ -80,7 +80,12 @@ def _size(text: bytes) -> tuple[None, int]:
 
 def _job_and_size(text: bytes) -> tuple[int, int]:
     job_id, _, size = text.partition(b" ")
-    return number(job_id), number(size, MAX_BODY_BYTES)
+    if not (job_id.isdigit() and size.isdigit()):
+        raise ValueError
+    found = int(job_id), int(size)
+    if found[0] > MAX_U64 or found[1] > MAX_BODY_BYTES:
+        raise ValueError
+    return found
 
 
 def _count(text: bytes) -> int:
@@ -92,9 +97,15 @@ def _two_counts(text: bytes) -> BatchDeleted:
     return BatchDeleted(_count(deleted), _count(not_found))
 
 
+def _new(text: bytes) -> Inserted:
+    if not text.isdigit() or (inserted := Inserted(text)) > MAX_U64:
+        raise ValueError
+    return inserted
+
+
 def _inserted(text: bytes) -> Inserted:
     job_id, is_there, state = text.partition(b" ")
-    inserted = Inserted(number(job_id))
+    inserted = _new(job_id)
     if is_there:
         name = state.decode("ascii", "replace").lower()
         if name not in STATES or not state.isupper():
@@ -103,7 +114,7 @@ def _inserted(text: bytes) -> Inserted:
     return inserted
 
 
-class ReplyForm(NamedTuple):
+class ReplyForm:
     """What a reply to a command looks like.
 
     :ivar read: gives the value of what follows the word, or raises ValueError.
@@ -111,14 +122,23 @@ class ReplyForm(NamedTuple):
     :ivar is_shown: the server answers with it: it is in the tables of the docs.
     :ivar has_body: a body follows; ``read`` then gives (value, size of the body).
     :ivar parts: the forms of replies that follow, by their words; the value is their number.
+    :ivar is_line: nothing follows the line.
     """
 
-    word: bytes
-    read: Callable[[bytes], Any] = _nothing
-    is_error: bool = False
-    is_shown: bool = True
-    has_body: bool = False
-    parts: "Mapping[bytes, ReplyForm] | None" = None
+    __slots__ = ("has_body", "is_error", "is_line", "is_shown", "parts", "read", "word")
+
+    def __init__(
+        self, word: bytes, read: Callable[[bytes], Any] = _nothing, *, is_error: bool = False,
+        is_shown: bool = True, has_body: bool = False,
+        parts: "Mapping[bytes, ReplyForm] | None" = None,
+    ) -> None:  # fmt: skip
+        self.word = word
+        self.read = read
+        self.is_error = is_error
+        self.is_shown = is_shown
+        self.has_body = has_body
+        self.parts = parts
+        self.is_line = not has_body and parts is None
 
 
 def error(word: bytes, read: Callable[[bytes], Any] = _nothing) -> ReplyForm:
@@ -135,7 +155,7 @@ DELETED_BATCH: Final = ReplyForm(b"DELETED_BATCH", _two_counts)
 DOCUMENT: Final = ReplyForm(b"OK", _size, has_body=True)
 FLUSHED: Final = ReplyForm(b"FLUSHED", number)
 FOUND: Final = ReplyForm(b"FOUND", _job_and_size, has_body=True)
-INSERTED: Final = ReplyForm(b"INSERTED", lambda text: Inserted(number(text)))
+INSERTED: Final = ReplyForm(b"INSERTED", _new)
 INSERTED_OR_THERE: Final = ReplyForm(b"INSERTED", _inserted)
 INSERTED_BATCH: Final = ReplyForm(b"INSERTED_BATCH", _count, parts=by_word([INSERTED_OR_THERE]))
 KICKED: Final = ReplyForm(b"KICKED", number)
@@ -162,8 +182,8 @@ BAD_FORMAT: Final = error(b"BAD_FORMAT")
 UNKNOWN_COMMAND: Final = error(b"UNKNOWN_COMMAND")
 
 # Only beanstalkd, when it has no memory for its queue.
-BURIED_INSTEAD: Final = error(b"BURIED")._replace(is_shown=False)
-BURIED_NEW_JOB: Final = error(b"BURIED", number)._replace(is_shown=False)
+BURIED_INSTEAD: Final = ReplyForm(b"BURIED", is_error=True, is_shown=False)
+BURIED_NEW_JOB: Final = ReplyForm(b"BURIED", number, is_error=True, is_shown=False)
 
 NOT_ASKED: Final = ReplyForm(b"UNKNOWN_COMMAND", is_shown=False)
 """Of a server that asks nobody for rights."""

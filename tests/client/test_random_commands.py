@@ -10,7 +10,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client.connection import Connection
-from beanstalk_twisted.client.core.dialogue import Implicit
+from beanstalk_twisted.client.core.requests import Implicit
 from beanstalk_twisted.client.errors import ClientError
 from tests.client.world import World
 from tests.sampling import share

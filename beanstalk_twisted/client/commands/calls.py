@@ -1,7 +1,7 @@
 """How the methods of a client call commands, and what they give in each kind of client."""
 
 from collections.abc import Awaitable, Callable
-from functools import lru_cache, wraps
+from functools import lru_cache
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -14,7 +14,7 @@ from typing import (
     overload,
 )
 
-from beanstalk_twisted.client.commands.specs import SPECS, USE, CommandSpec, Job
+from beanstalk_twisted.client.commands.specs import SPECS, USE, Args, CommandSpec, Job
 
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-
-Args = tuple[Any, ...]
-"""The values of a command's fields."""
 
 AnyJob = Job | int
 """A job, or its number."""
@@ -34,23 +31,7 @@ Name = str | bytes
 
 
 class Call(Generic[T]):
-    """A command with its values, and the type of what it gives.
-
-    :ivar body: of the job that it puts or changes.
-    :ivar tube: the tube to use for it alone; None for the one in use.
-    :ivar reserved_on: the only connection to send it on; None for any.
-    """
-
-    def __init__(
-        self, operation: str, *args: object, body: bytes | None = None, tube: Name | None = None,
-        job: AnyJob | None = None, reserved_on: object = None,
-    ) -> None:  # fmt: skip
-        """:param job: the first value; more than its number is true of one connection only."""
-        self.spec = SPECS[operation]
-        self.args: Args = args if job is None else (job_number(job), *args)
-        self.body = body
-        self.tube = None if tube is None else _checked(tube)
-        self.reserved_on = job.reserved_on if isinstance(job, Job) else reserved_on
+    """What a method gives: the annotation says what the server answers."""
 
 
 class Sender:
@@ -123,37 +104,40 @@ class Method(Protocol[P, T]):
     def __get__(self, sender: Sender, owner: Any = None, /) -> Callable[P, Any]: ...
 
 
-def method(make: Callable[Concatenate[Any, P], Call[T]]) -> Method[P, T]:
-    """Make a method that sends what the function gives."""
-    make.__doc__ = make.__doc__ or SPECS[make.__name__.replace("_", "-")].row.sentence
-
-    @wraps(make)
-    def call(self: Sender, /, *args: P.args, **kwargs: P.kwargs) -> Any:
-        asked = make(self, *args, **kwargs)
-        return self.send(asked.spec, asked.args, asked.body, asked.tube, asked.reserved_on)
-
-    return cast(Method[P, T], call)
+def method(ask: Callable[Concatenate[Any, P], Call[T]]) -> Method[P, T]:
+    """Make a method of a function that sends a command."""
+    ask.__doc__ = ask.__doc__ or SPECS[ask.__name__.replace("_", "-")].row.sentence
+    return cast(Method[P, T], ask)
 
 
 def asking(operation: str, gives: type[T]) -> Method[[], T]:
     """Make the method for a command without fields; the table says what it does."""
+    spec = SPECS[operation]
 
-    def call(self: Sender) -> Any:
-        return self.send(SPECS[operation])
+    def call(self: Sender) -> Call[T]:
+        return self.send(spec)  # type: ignore[no-any-return]
 
     call.__name__ = operation.replace("-", "_")
     call.__qualname__ = f"Commands.{call.__name__}"
-    call.__doc__ = SPECS[operation].row.sentence
     call.__annotations__ = {"return": Call[gives]}  # type: ignore[valid-type]
-    return cast(Method[[], T], call)
+    return method(call)
 
 
 @lru_cache(maxsize=256)
-def _checked(name: Name) -> bytes:
+def checked_tube(name: Name | None) -> bytes | None:
     """Refuse a wrong name before anything is sent."""
+    if name is None:
+        return None
     tube = tube_bytes(name)
     USE.line((tube,))
     return tube
+
+
+def about(job: AnyJob) -> tuple[int, object]:
+    """Give a job's number, and the only connection of which more than that is true."""
+    if isinstance(job, Job):
+        return job.id, job.reserved_on
+    return job_number(job), None
 
 
 def job_number(job: AnyJob) -> int:

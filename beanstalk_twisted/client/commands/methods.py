@@ -2,16 +2,22 @@
 ``-``.
 """
 
+# mypy: disable-error-code="no-any-return"
+# What `send` gives differs by the kind of client: `Method` says so.
+
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Unpack
 
+from beanstalk_twisted.client.commands import specs
 from beanstalk_twisted.client.commands.calls import (
     AnyJob,
     Awaiting,
     Call,
     Name,
     Sender,
+    about,
     asking,
+    checked_tube,
     job_number,
     method,
     tube_bytes,
@@ -19,6 +25,7 @@ from beanstalk_twisted.client.commands.calls import (
 from beanstalk_twisted.client.commands.specs import (
     DEFAULT_PRIORITY,
     DEFAULT_TTR_S,
+    SPECS,
     BatchDeleted,
     Inserted,
     Job,
@@ -101,13 +108,14 @@ class Commands(Sender):
         """
         args = (priority, delay, ttr, _size("put", body))
         if tags is None and not tag_values:
-            return Call("put", *args, body=body, tube=tube)
-        return Call("put-tagged", *args, on_wire(tags, tag_values), body=body, tube=tube)
+            return self.send(specs.PUT, args, body, checked_tube(tube))
+        tagged = (*args, on_wire(tags, tag_values))
+        return self.send(specs.PUT_TAGGED, tagged, body, checked_tube(tube))
 
     @method
     def use(self, tube: Name) -> Call[str]:
         """Let later puts go into this tube, kicks and peeks look into it; gives its name."""
-        return Call("use", tube_bytes(tube))
+        return self.send(specs.USE, (tube_bytes(tube),))
 
     # For workers.
 
@@ -118,7 +126,7 @@ class Commands(Sender):
         While it waits, the server answers nothing that was sent on this connection behind it, and
         no deadline runs.
         """
-        return Call("reserve")
+        return self.send(specs.RESERVE)
 
     @method
     def reserve_with_timeout(self, seconds: int) -> Call[Job]:
@@ -126,12 +134,12 @@ class Commands(Sender):
 
         :raise TimedOut: there was none.
         """
-        return Call("reserve-with-timeout", seconds)
+        return self.send(specs.RESERVE_WITH_TIMEOUT, (seconds,))
 
     @method
     def reserve_job(self, job: AnyJob) -> Call[Job]:
         """Get this job, in whichever tube it is."""
-        return Call("reserve-job", job_number(job))
+        return self.send(specs.RESERVE_JOB, (job_number(job),))
 
     @method
     def delete(self, job: AnyJob) -> Call[None]:
@@ -140,21 +148,25 @@ class Commands(Sender):
         :raise ReservationLost: given its number instead of the job, it is deleted all the same, if
             nobody has it.
         """
-        return Call("delete", job=job)
+        number, reserved_on = about(job)
+        return self.send(specs.DELETE, (number,), reserved_on=reserved_on)
 
     @method
     def release(
         self, job: AnyJob, *, priority: int = DEFAULT_PRIORITY, delay: int = 0
     ) -> Call[None]:
-        return Call("release", priority, delay, job=job)
+        number, reserved_on = about(job)
+        return self.send(specs.RELEASE, (number, priority, delay), reserved_on=reserved_on)
 
     @method
     def bury(self, job: AnyJob, *, priority: int = DEFAULT_PRIORITY) -> Call[None]:
-        return Call("bury", priority, job=job)
+        number, reserved_on = about(job)
+        return self.send(specs.BURY, (number, priority), reserved_on=reserved_on)
 
     @method
     def touch(self, job: AnyJob) -> Call[None]:
-        return Call("touch", job=job)
+        number, reserved_on = about(job)
+        return self.send(specs.TOUCH, (number,), reserved_on=reserved_on)
 
     @method
     def watch(self, tube: Name, weight: int | None = None) -> Call[int]:
@@ -166,8 +178,8 @@ class Commands(Sender):
         :raise NotAnnounced: there is a weight, and the server knows none.
         """
         if weight is None:
-            return Call("watch", tube_bytes(tube))
-        return Call("watch-weighted", tube_bytes(tube), weight)
+            return self.send(specs.WATCH, (tube_bytes(tube),))
+        return self.send(specs.WATCH_WEIGHTED, (tube_bytes(tube), weight))
 
     @method
     def ignore(self, tube: Name) -> Call[int]:
@@ -175,13 +187,13 @@ class Commands(Sender):
 
         :raise NotIgnored: it is the last one.
         """
-        return Call("ignore", tube_bytes(tube))
+        return self.send(specs.IGNORE, (tube_bytes(tube),))
 
     # For whoever looks after the queue.
 
     @method
     def peek(self, job: AnyJob) -> Call[Job]:
-        return Call("peek", job_number(job))
+        return self.send(SPECS["peek"], (job_number(job),))
 
     peek_ready = asking("peek-ready", Job)
     peek_delayed = asking("peek-delayed", Job)
@@ -193,25 +205,25 @@ class Commands(Sender):
         """Make up to ``bound`` jobs of the tube in use ready: buried ones, or if there are none
         delayed ones.  Gives how many there were.
         """
-        return Call("kick", bound)
+        return self.send(SPECS["kick"], (bound,))
 
     @method
     def kick_job(self, job: AnyJob) -> Call[None]:
-        return Call("kick-job", job_number(job))
+        return self.send(SPECS["kick-job"], (job_number(job),))
 
     @method
     def pause_tube(self, tube: Name, seconds: int) -> Call[None]:
-        return Call("pause-tube", tube_bytes(tube), seconds)
+        return self.send(SPECS["pause-tube"], (tube_bytes(tube), seconds))
 
     stats = asking("stats", ServerStats)
 
     @method
     def stats_tube(self, tube: Name) -> Call[TubeStats]:
-        return Call("stats-tube", tube_bytes(tube))
+        return self.send(SPECS["stats-tube"], (tube_bytes(tube),))
 
     @method
     def stats_job(self, job: AnyJob) -> Call[JobStats]:
-        return Call("stats-job", job_number(job))
+        return self.send(specs.STATS_JOB, (job_number(job),))
 
     list_tubes = asking("list-tubes", tuple[str, ...])
     list_tube_used = asking("list-tube-used", str)
@@ -220,14 +232,14 @@ class Commands(Sender):
     @method
     def quit(self) -> Call[None]:
         """Part, when all that was asked before is answered."""
-        return Call("quit")
+        return self.send(specs.QUIT)
 
     # Commands that beanstalkd does not have (docs/extensions.md).
 
     @method
     def probe(self) -> Call[frozenset[str]]:
         """Ask what the server knows besides beanstalkd's own commands; gives its words."""
-        return Call("capabilities")
+        return self.send(specs.CAPABILITIES)
 
     @method
     def auth(self, token: str) -> Call[None]:
@@ -236,7 +248,7 @@ class Commands(Sender):
 
         :raise Unauthorized: it is nobody's; nothing has changed.
         """
-        return Call("auth", token)
+        return self.send(SPECS["auth"], (token,))
 
     @method
     def put_at(
@@ -254,7 +266,7 @@ class Commands(Sender):
         if isinstance(unix_seconds, int) and unix_seconds < 0:
             unix_seconds = 0  # All that is past is the same to the server.
         args = (priority, unix_seconds, ttr, _size("put-at", body), on_wire(tags, tag_values))
-        return Call("put-at", *args, body=body, tube=tube)
+        return self.send(SPECS["put-at"], args, body, checked_tube(tube))
 
     @method
     def put_batch(
@@ -280,7 +292,7 @@ class Commands(Sender):
         key, count = batch_key(unique, unique_by, unique_seconds), JobCount.of(batch)
         if key is not None and any(each is not None and each.unique_key for each in count.tags):
             raise ValueError("put-batch: its jobs have unique keys, so it can have none itself")
-        return Call("put-batch", count, key, body=job_lines(batch), tube=tube)
+        return self.send(SPECS["put-batch"], (count, key), job_lines(batch), checked_tube(tube))
 
     @method
     def wait_job(self, job: AnyJob, seconds: int) -> Call[str]:
@@ -291,7 +303,7 @@ class Commands(Sender):
         :raise TimedOut: it was neither in that time.
         :raise NotFound: there is none, so it may be deleted already.
         """
-        return Call("wait-job", job_number(job), seconds)
+        return self.send(SPECS["wait-job"], (job_number(job), seconds))
 
     @method
     def reserve_mode(self, mode: str) -> Call[str]:
@@ -300,7 +312,7 @@ class Commands(Sender):
         :param mode: ``fifo``, the best job of all; by the weights ``weighted``, jobs of each tube,
             or ``weighted-fair``, time of workers.
         """
-        return Call("reserve-mode", mode)
+        return self.send(specs.RESERVE_MODE, (mode,))
 
     @method
     def reserve_batch(self, count: int, seconds: int | None = None) -> Call[tuple[Job, ...]]:
@@ -309,7 +321,7 @@ class Commands(Sender):
         :param seconds: how long to wait for the first; None does not wait.
         :return: the jobs; empty if there was none in that time.
         """
-        return Call("reserve-batch", count, seconds)
+        return self.send(specs.RESERVE_BATCH, (count, seconds))
 
     @method
     def cancel_reserve(self) -> Call[None]:
@@ -320,7 +332,7 @@ class Commands(Sender):
         :raise NotAnnounced: also if one waits, and the server was not asked before it what it
             knows: await `probe` first.
         """
-        return Call("cancel-reserve")
+        return self.send(specs.CANCEL_RESERVE)
 
     @method
     def delete_batch(self, jobs: Iterable[AnyJob]) -> Call[BatchDeleted]:
@@ -335,12 +347,12 @@ class Commands(Sender):
         # Of two connections one has ended, and no connection is this object.
         reserved_on = object() if len(holders) > 1 else next(iter(holders), None)
         ids = tuple(map(job_number, batch))
-        return Call("delete-batch", ids, reserved_on=reserved_on)
+        return self.send(specs.DELETE_BATCH, (ids,), reserved_on=reserved_on)
 
     @method
     def cancel_job(self, job: AnyJob) -> Call[None]:
         """End a job, whoever has reserved it; that worker's next command about it is NOT_FOUND."""
-        return Call("cancel-job", job_number(job))
+        return self.send(specs.CANCEL_JOB, (job_number(job),))
 
     @method
     def return_job(self, job: AnyJob, *, delay: int = 0) -> Call[None]:
@@ -348,7 +360,8 @@ class Commands(Sender):
 
         :param delay: seconds until it is ready again.
         """
-        return Call("return-job", delay, job=job)
+        number, reserved_on = about(job)
+        return self.send(specs.RETURN_JOB, (number, delay), reserved_on=reserved_on)
 
     @method
     def move_job(self, job: AnyJob, tube: Name) -> Call[None]:
@@ -356,7 +369,8 @@ class Commands(Sender):
 
         :raise Duplicate: a job there has its unique key, or had it; that one is its ``job_id``.
         """
-        return Call("move-job", tube_bytes(tube), job=job)
+        number, reserved_on = about(job)
+        return self.send(specs.MOVE_JOB, (number, tube_bytes(tube)), reserved_on=reserved_on)
 
     @method
     def update_job(
@@ -368,14 +382,16 @@ class Commands(Sender):
         :raise JobTooBig: nothing was changed.
         """
         size = None if body is None else _size("update-job", body)
-        return Call("update-job", priority, delay, ttr, size, body=body, job=job)
+        number, reserved_on = about(job)
+        args = (number, priority, delay, ttr, size)
+        return self.send(SPECS["update-job"], args, body, reserved_on=reserved_on)
 
     @method
     def kick_dead(self, tube: Name, bound: int) -> Call[int]:
         """Let up to ``bound`` dead letters of a tube be tried again there, those that died first.
         Gives how many there were.
         """
-        return Call("kick-dead", tube_bytes(tube), bound)
+        return self.send(SPECS["kick-dead"], (tube_bytes(tube), bound))
 
     @method
     def list_jobs(
@@ -388,7 +404,7 @@ class Commands(Sender):
         :param limit: 1 to 1,000.
         :param cursor: of the page before; None for the first.
         """
-        return Call("list-jobs", tube_bytes(tube), state, limit, cursor)
+        return self.send(SPECS["list-jobs"], (tube_bytes(tube), state, limit, cursor))
 
     @method
     def flush_tube(self, tube: Name, state: str = "all") -> Call[int]:
@@ -396,16 +412,16 @@ class Commands(Sender):
 
         :param state: ``ready``, ``delayed``, ``buried`` or ``all``.
         """
-        return Call("flush-tube", tube_bytes(tube), state)
+        return self.send(SPECS["flush-tube"], (tube_bytes(tube), state))
 
     @method
     def flush_buried(self, tube: Name) -> Call[int]:
         """Delete all buried jobs of a tube; gives how many there were."""
-        return Call("flush-buried", tube_bytes(tube))
+        return self.send(SPECS["flush-buried"], (tube_bytes(tube),))
 
     @method
     def forget_key(self, tube: Name, key: Name) -> Call[None]:
-        return Call("forget-key", tube_bytes(tube), key)
+        return self.send(SPECS["forget-key"], (tube_bytes(tube), key))
 
     @method
     def tube_policy(
@@ -427,21 +443,21 @@ class Commands(Sender):
         )
         if changes is not None and not pairs:
             raise ValueError("tube-policy: there are no changes")
-        return Call("tube-policy", tube_bytes(tube), pairs)
+        return self.send(SPECS["tube-policy"], (tube_bytes(tube), pairs))
 
     @method
     def stats_group(self, group: Name) -> Call[GroupStats]:
-        return Call("stats-group", group)
+        return self.send(SPECS["stats-group"], (group,))
 
     list_connections = asking("list-connections", tuple[ConnectionStats, ...])
 
     @method
     def drain(self) -> Call[None]:
-        return Call("drain")
+        return self.send(SPECS["drain"])
 
     @method
     def undrain(self) -> Call[None]:
-        return Call("undrain")
+        return self.send(SPECS["undrain"])
 
     @method
     def promote(self, standby: str | None = None) -> Call[str]:
@@ -450,7 +466,7 @@ class Commands(Sender):
         :param standby: its name or address; None for the one that has the most.
         :raise CannotHandOver: that cannot be; says why, and which standbys there are.
         """
-        return Call("promote", standby)
+        return self.send(SPECS["promote"], (standby,))
 
     stats_replication = asking("stats-replication", ReplicationStats)
 

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands import specs
-from beanstalk_twisted.client.core.dialogue import Dialogue, Ended, Implicit, Pending
+from beanstalk_twisted.client.core.dialogue import Dialogue, Ended
 from beanstalk_twisted.client.core.exchange import MAX_WAITING_BYTES, cost, overfull
+from beanstalk_twisted.client.core.requests import Implicit, Request
 from beanstalk_twisted.client.core.tubes import CHOOSING, TubeChoice, UsedTube
 
 
@@ -26,6 +27,7 @@ class Losses(NamedTuple):
 class Continuity:
     """:ivar is_stopped: there will be no more connections.
     :ivar tubes: as the last connection had them.
+    :ivar used: the tube that the application uses.
     :ivar probes: whether a new connection is asked at once what it knows.
     """
 
@@ -40,41 +42,40 @@ class Continuity:
         self._now_s = now_s
         self.token = token
         self.tubes = TubeChoice()
-        self._used = UsedTube()
-        self._waiting: OrderedDict[Pending, None] = OrderedDict()
+        self.used = UsedTube()
+        self._waiting: OrderedDict[Request, None] = OrderedDict()
         self._waiting_bytes = 0
 
-    def send(
-        self, request: Pending, dialogue: Dialogue | None, tube: bytes | None,
-        reserved_on: object = None,
-    ) -> None:  # fmt: skip
+    def send(self, request: Request, dialogue: Dialogue | None) -> None:
         """Send a request of the application's, or let it wait for a connection.
 
         :param dialogue: of the connection that is there; None for none.
         """
-        if request.spec.is_simple and dialogue is not None:
-            request.tube = self._used.of(request, request.spec, request.args, tube)
-            if reserved_on is not None:
-                request.reserved_on = reserved_on
-            if dialogue.takes(request):
-                return
-        request.forget = self._forget
-        if request.spec.is_extended:
-            self.probes = True
-            if (unique_s := request.spec.unique_s(request.args)) > 0:
-                request.repeat_until_s = self._now_s() + unique_s
-        request.mean(self._used, tube)
-        request.reserved_on = reserved_on
+        spec = request.spec
+        if request.tube is None and spec.is_in_use:
+            request.tube = self.used.now
+        if not spec.is_simple:
+            self._note(request)
         if dialogue is not None:
             dialogue.submit(request)
         elif self.is_stopped:
             closed = errors.Closed("the client was stopped")
-            request.fail(errors.NotCarriedOut(request.spec.name, request.job_id, closed))
+            request.fail(errors.NotCarriedOut(spec.name, request.job_id, closed))
         elif self._waiting_bytes > MAX_WAITING_BYTES:
-            request.fail(overfull(request.spec))
+            request.fail(overfull(spec))
         else:
+            request.holder = self
             self._waiting[request] = None
             self._waiting_bytes += cost(request)
+
+    def _note(self, request: Request) -> None:
+        """Note what a command says of those after it, or of further connections."""
+        if request.spec is specs.USE:
+            self.used.say(request)
+        elif request.spec.is_extended:
+            self.probes = True
+            if (unique_s := request.spec.unique_s(request.args)) > 0:
+                request.repeat_until_s = self._now_s() + unique_s
 
     # A new connection.
 
@@ -128,7 +129,7 @@ class Continuity:
             else:
                 request.fail(errors.Unanswered(request.spec.name, None, request.lost))
 
-    def fail_waiting(self, of: Callable[[Pending], Exception | None]) -> None:
+    def fail_waiting(self, of: Callable[[Request], Exception | None]) -> None:
         """Fail what waits for a connection, each with an error of its own; None for one to whom
         nothing is said.
         """
@@ -156,7 +157,7 @@ class Continuity:
             if not request.is_forgotten:  # It may have been cancelled in `tell`, just now.
                 request.fail(error)
 
-    def _can_repeat(self, request: Pending) -> bool:
+    def _can_repeat(self, request: Request) -> bool:
         """Return True if the next connection may be sent this.  A forgotten `use` still counts:
         what follows it was meant for that tube.
         """
@@ -167,21 +168,22 @@ class Continuity:
         )
         return request.reserved_on is None and can_repeat
 
-    def _is_still_unique(self, request: Pending) -> bool:
+    def _is_still_unique(self, request: Request) -> bool:
         return self._now_s() < request.repeat_until_s
 
-    def _wait_again(self, requests: Sequence[Pending], reason: BaseException) -> None:
+    def _wait_again(self, requests: Sequence[Request], reason: BaseException) -> None:
         """Let these wait before all others, now that the connection has ended."""
         for request in reversed(requests):
             if request.is_sent and not request.spec.is_repeatable:
                 request.lost = reason
             request.is_begun = request.is_sent = False
-            request.forget = self._forget
+            request.holder = self
             self._waiting[request] = None
             self._waiting.move_to_end(request, last=False)
             self._waiting_bytes += cost(request)
 
-    def _forget(self, request: Pending) -> None:
+    def forget(self, request: Request) -> None:
+        """Do not send it."""
         request.is_forgotten = True
         if self._waiting.pop(request, request) is None:
             self._waiting_bytes -= cost(request)

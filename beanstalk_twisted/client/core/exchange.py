@@ -1,18 +1,17 @@
-"""What was asked on one connection, which reply belongs to what, what the replies change, and what
+"""What was asked on one connection, what the replies change there, what the server knows, and what
 the transport has not taken yet.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands import specs
-from beanstalk_twisted.client.commands.specs import CommandSpec, Reply
+from beanstalk_twisted.client.commands.specs import CommandSpec
+from beanstalk_twisted.client.core.requests import Request
 from beanstalk_twisted.client.core.tubes import CHOOSING, TubeChoice
 from beanstalk_twisted.wire.forms import ReplyForm
-from beanstalk_twisted.wire.grammar import CRLF
-from beanstalk_twisted.wire.replies import MAX_REPLY_LINE_BYTES
 
 PIECE_BYTES: Final = 1 << 16
 """What the transport is given at once: as much as it buffers before it asks for a pause."""
@@ -23,160 +22,15 @@ REQUEST_BYTES: Final = 512
 MAX_WAITING_BYTES: Final = 64 << 20
 """What may wait to be sent, bytes (`cost`); above it, further commands are `Overfull`."""
 
-
-class Impossible(NamedTuple):
-    """Bytes that are no reply that may come here."""
-
-    why: str
-    kind: type[errors.BadReply] = errors.BadReply
-
-
-class _Batch(NamedTuple):
-    """A reply some of whose parts are still to come, of these forms."""
-
-    first: Reply
-    forms: Mapping[bytes, ReplyForm]
-    parts: list[Reply]
-
-
-class ReplyReader:
-    """Cuts what one connection receives into replies."""
-
-    def __init__(self) -> None:
-        self._unread = b""
-        self._at = 0
-        # A body that comes in many pieces is put together once, when it is all there.
-        self._pieces: list[bytes] = []
-        self._missing = 0
-        self._batch: _Batch | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._pieces and self._at == len(self._unread)
-
-    def feed(self, data: bytes) -> None:
-        """Take what has come, in pieces of any size."""
-        if self._missing > 0:
-            self._pieces.append(data)
-            self._missing -= len(data)
-            if self._missing <= 0:
-                self._unread, self._at = b"".join(self._pieces), 0
-                self._pieces.clear()
-        elif self._at == len(self._unread):
-            self._unread, self._at = data, 0
-        else:
-            self._unread, self._at = self._unread[self._at :] + data, 0
-
-    def next(self, forms: Mapping[bytes, ReplyForm]) -> Reply | Impossible | None:
-        """Give the next reply, of those that may come; None if it is not there yet."""
-        if self._missing > 0:
-            return None
-        if self._batch is not None:
-            return self._more_parts(self._batch)
-        start = self._at
-        end = self._unread.find(CRLF, start, start + MAX_REPLY_LINE_BYTES)
-        if end < 0:
-            if len(self._unread) - start < MAX_REPLY_LINE_BYTES:
-                return None
-            why = f"a line longer than any reply: {self._unread[start : start + 40]!r}..."
-            return Impossible(why, errors.LineTooLong)
-        word, _, text = self._unread[start:end].partition(b" ")
-        form = forms.get(word)
-        if form is None:
-            return Impossible(f"not an answer to this: {self._unread[start:end]!r}")
-        try:
-            value = form.read(text)
-        except ValueError:
-            return Impossible(f"not well formed: {self._unread[start:end]!r}")
-        if form.has_body:
-            return self._with_body(word, value, end + 2)
-        self._at = end + 2
-        reply = Reply(word, value, b"")
-        if form.parts is not None:
-            return self._more_parts(_Batch(reply, form.parts, []))
-        return reply
-
-    def _more_parts(self, batch: _Batch) -> Reply | Impossible | None:
-        """Read parts, each a reply of its own; those that have come are kept."""
-        self._batch = None
-        while len(batch.parts) < batch.first.value:
-            part = self.next(batch.forms)
-            if part is None:
-                self._batch = batch
-                return None
-            if isinstance(part, Impossible):
-                return part
-            batch.parts.append(part)
-        return batch.first._replace(parts=tuple(batch.parts))
-
-    def _with_body(
-        self, word: bytes, value_and_size: tuple[int | None, int], start: int
-    ) -> Reply | Impossible | None:
-        value, size = value_and_size
-        end = start + size
-        if len(self._unread) < end + 2:
-            # Lay all aside until the rest is there; the line is then read once more.
-            self._missing = end + 2 - len(self._unread)
-            self._pieces = [self._unread[self._at :]]
-            self._unread, self._at = b"", 0
-            return None
-        if self._unread[end : end + 2] != CRLF:
-            return Impossible(f"the body of {word.decode()} does not end where it should")
-        self._at = end + 2
-        return Reply(word, value, self._unread[start:end])
-
-
 _WATCHING: Final = CHOOSING - {specs.USE}
 _ANY_JOB: Final = frozenset((specs.RESERVE, specs.RESERVE_WITH_TIMEOUT))
 _NOT_PASSED: Final = _WATCHING | {specs.CANCEL_RESERVE}
 """Behind one of these a `reserve` does not ask for the same as one before it."""
 
 RESERVING: Final = _ANY_JOB | {specs.RESERVE_JOB}
-_ENDING: Final = frozenset((specs.DELETE, specs.RELEASE, specs.BURY))
-_ENDING_IF_DONE: Final = frozenset((specs.CANCEL_JOB, specs.RETURN_JOB, specs.MOVE_JOB))
 
 
-class Request:
-    """A command that will be sent, or was.
-
-    :ivar size: the bytes of line and body on the wire.
-    :ivar is_sent: all of it was handed to the transport, so that the server may carry it out.
-    :ivar is_begun: some of it was.
-    :ivar is_forgotten: its answer is not wanted any more.
-    """
-
-    # Defaults of the class cost nothing for each command.
-    is_begun = False
-    is_sent = False
-    is_forgotten = False
-
-    def __init__(self, spec: CommandSpec, args: tuple[Any, ...], body: bytes | None = None) -> None:
-        """:raise TypeError, ValueError: an argument is not what it should be."""
-        self.spec = spec
-        self.args = args
-        self.line = spec.line(args)
-        self.body = body
-
-    @property
-    def size(self) -> int:
-        return len(self.line) + (0 if self.body is None else len(self.body) + len(CRLF))
-
-    def __repr__(self) -> str:
-        return f"<Request {self.line!r}>"
-
-    def encode(self) -> bytes:
-        return self.line if self.body is None else b"%b%b\r\n" % (self.line, self.body)
-
-    @property
-    def job_id(self) -> int | None:
-        """The job it is about, if it is about one."""
-        return self.spec.job_id(self.args)
-
-
-R = TypeVar("R", bound=Request)
-
-
-class Exchange(Generic[R]):
+class Exchange:
     """One connection's commands and replies.
 
     The protocol has no numbers that tie a reply to its command: only the order does.  So nothing
@@ -186,34 +40,32 @@ class Exchange(Generic[R]):
     :ivar unanswered: what was asked, oldest first.
     :ivar reserved: the jobs that the server has given us on this connection and that we have not
         given back, as far as we know.  One whose TTR has ended stays until we ask for it.
-    :ivar fault: why the peer cannot be understood any more.
     :ivar orphan: a `reserve` that was forgotten and may serve the next one.
     """
 
     def __init__(self) -> None:
-        self.unanswered: deque[R] = deque()
+        self.unanswered: deque[Request] = deque()
         self.reserved: dict[int, None] = {}
         self.tubes = TubeChoice()
-        self.fault: errors.BadReply | None = None
-        self._reader = ReplyReader()
-        self.orphan: R | None = None
+        self.orphan: Request | None = None
 
-    def ask(self, request: R) -> bool:
-        """Take a command, to be sent after all before it; False if it need not be sent: a `reserve`
-        takes the place of one that was forgotten and still waits in the server.
+    def adopts(self, request: Request) -> bool:
+        """Return True if a `reserve` need not be sent: it takes the place of the orphan, which
+        still waits in the server for the same.
         """
         orphan = self.orphan
-        if orphan is not None and request.spec in _NOT_PASSED:
-            self.orphan = None
-        elif orphan is not None and request.spec is specs.RESERVE:
-            self.orphan = None
-            self.unanswered[self.unanswered.index(orphan)] = request
-            request.is_begun = request.is_sent = True
+        if orphan is None:
             return False
-        self.unanswered.append(request)
+        if request.spec in _NOT_PASSED:
+            self.orphan = None
+        if request.spec is not specs.RESERVE:
+            return False
+        self.orphan = None
+        self.unanswered[self.unanswered.index(orphan)] = request
+        request.is_begun = request.is_sent = True
         return True
 
-    def forget(self, request: R) -> None:
+    def forget(self, request: Request) -> None:
         """Drop its answer; what was not begun is not sent either."""
         request.is_forgotten = True
         if not request.is_begun:
@@ -221,7 +73,14 @@ class Exchange(Generic[R]):
         else:
             self._forget_reserve(request)
 
-    def _is_last_word_on_watching(self, request: R) -> bool:
+    def _forget_reserve(self, request: Request) -> None:
+        """Let the next `reserve` take the place of this one, if it asks for the same."""
+        if self.orphan is request:
+            self.orphan = None
+        if request.spec is specs.RESERVE and self._is_last_word_on_watching(request):
+            self.orphan = request
+
+    def _is_last_word_on_watching(self, request: Request) -> bool:
         """Return True if another `reserve` sent now would ask for the same as this one."""
         for other in reversed(self.unanswered):
             if other is request:
@@ -230,32 +89,7 @@ class Exchange(Generic[R]):
                 return False
         return False
 
-    def receive(self, data: bytes) -> Iterator[tuple[R, Reply]]:
-        """Give what was answered with what.  If ``fault`` is set at the end, hang up."""
-        self._reader.feed(data)
-        unanswered, next_reply = self.unanswered, self._reader.next
-        while unanswered:
-            request = unanswered[0]
-            reply = next_reply(request.spec.replies)
-            if reply is None:
-                return
-            if isinstance(reply, Impossible):
-                self.fault = reply.kind(f"{request.spec.name}: {reply.why}")
-                return
-            unanswered.popleft()
-            if request.is_forgotten and reply.word == request.spec.success:
-                request = self._next_wanted(request)
-            if request.body is not None:
-                self._note_put(request, reply)
-            else:
-                self._note(request, reply)
-            yield request, reply
-            if self.fault is not None:
-                return
-        if not self._reader.is_empty:
-            self.fault = errors.BadReply("the server says more than it was asked")
-
-    def _next_wanted(self, request: R) -> R:
+    def next_wanted(self, request: Request) -> Request:
         """Give the `reserve` that gets a job which has come for a forgotten one: the next one that
         is wanted, which waits in the server for the same tubes.  To give the job back would take
         until that one has an answer.  The forgotten one takes its place.
@@ -271,43 +105,6 @@ class Exchange(Generic[R]):
                 self._forget_reserve(request)
                 return other
         return request
-
-    def _forget_reserve(self, request: R) -> None:
-        """Let the next `reserve` take the place of this one, if it asks for the same."""
-        if self.orphan is request:
-            self.orphan = None
-        if request.spec is specs.RESERVE and self._is_last_word_on_watching(request):
-            self.orphan = request
-
-    def _note(self, request: R, reply: Reply) -> None:
-        spec = request.spec
-        if spec in RESERVING:
-            if request is self.orphan:
-                self.orphan = None
-            if reply.word == spec.success and not request.is_forgotten:
-                self.reserved[reply.value] = None
-        elif spec is specs.RESERVE_BATCH:
-            if not request.is_forgotten:
-                self.reserved.update((part.value, None) for part in reply.parts)
-        elif spec is specs.DELETE_BATCH and reply.word == spec.success:
-            for job_id in request.args[0]:
-                self.reserved.pop(job_id, None)
-        elif spec in _ENDING_IF_DONE:
-            if reply.word in (spec.success, errors.NotFound.word):
-                self.reserved.pop(request.args[0], None)
-        elif spec in _ENDING or spec is specs.TOUCH:
-            if reply.word == errors.NotFound.word or spec is not specs.TOUCH:
-                self.reserved.pop(request.args[0], None)
-        elif spec in CHOOSING and reply.word == spec.success:
-            self.tubes.confirm(spec, request.args)
-
-    def _note_put(self, request: R, reply: Reply) -> None:
-        """After some refusals the server takes the body for commands: no reply can be trusted."""
-        name, is_extended = request.spec.name, request.spec.is_extended
-        out_of_step = errors.EXTENSIONS_OUT_OF_STEP if is_extended else errors.OUT_OF_STEP
-        if reply.word in out_of_step or not request.is_sent:
-            answer = f"{name}: {reply.word.decode()}"
-            self.fault = errors.BadReply(f"{answer}: the server may take its body for commands")
 
     @property
     def is_waiting(self) -> bool:
@@ -335,6 +132,61 @@ def _may_wait(request: Request) -> bool:
     return request.spec.row.waits and request.spec.server_time_s(request.args) != 0
 
 
+# What a reply changes.
+
+
+def _note_reserved(exchange: Exchange, request: Request, form: ReplyForm, value: Any) -> None:
+    if request is exchange.orphan:
+        exchange.orphan = None
+    if form.has_body and not request.is_forgotten:
+        exchange.reserved[value[0]] = None
+
+
+def _note_batch(exchange: Exchange, request: Request, form: ReplyForm, value: Any) -> None:
+    if form.parts is not None and not request.is_forgotten:
+        exchange.reserved.update((job_id, None) for _, (job_id, _) in value)
+
+
+def _note_batch_ended(exchange: Exchange, request: Request, form: ReplyForm, value: Any) -> None:
+    if not form.is_error:
+        for job_id in request.args[0]:
+            exchange.reserved.pop(job_id, None)
+
+
+def _note_ended(exchange: Exchange, request: Request, form: ReplyForm, value: Any) -> None:
+    exchange.reserved.pop(request.args[0], None)
+
+
+def _note_ended_if_done(exchange: Exchange, request: Request, form: ReplyForm, value: Any) -> None:
+    if not form.is_error or form.word == errors.NotFound.word:
+        exchange.reserved.pop(request.args[0], None)
+
+
+def _note_touched(exchange: Exchange, request: Request, form: ReplyForm, value: Any) -> None:
+    if form.word == errors.NotFound.word:
+        exchange.reserved.pop(request.args[0], None)
+
+
+def _note_chosen(exchange: Exchange, request: Request, form: ReplyForm, value: Any) -> None:
+    if not form.is_error:
+        exchange.tubes.confirm(request.spec, request.args)
+
+
+EFFECTS: Final[Mapping[CommandSpec, Callable[[Exchange, Request, ReplyForm, Any], None]]] = {
+    **dict.fromkeys(RESERVING, _note_reserved),
+    specs.RESERVE_BATCH: _note_batch,
+    specs.DELETE_BATCH: _note_batch_ended,
+    **dict.fromkeys((specs.DELETE, specs.RELEASE, specs.BURY), _note_ended),
+    **dict.fromkeys((specs.CANCEL_JOB, specs.RETURN_JOB, specs.MOVE_JOB), _note_ended_if_done),
+    specs.TOUCH: _note_touched,
+    **dict.fromkeys(CHOOSING, _note_chosen),
+}
+"""What a reply to these commands changes on a connection."""
+
+
+# What the server knows.
+
+
 DOES_NOT_KNOW: Final = "does not announce this command, which beanstalkd does not have"
 NO_TAGS: Final = "does not announce {}: tags, which beanstalkd does not have"
 NOT_ASKED: Final = (
@@ -351,10 +203,10 @@ class Announcement:
         self._server = server or "the server"
         self._why_unknown = NOT_ASKED
 
-    def note(self, request: Request, reply: Reply) -> None:
+    def note(self, form: ReplyForm, value: Any) -> None:
         """Note the answer; a server that does not know the question knows nothing else."""
         try:
-            self.words = request.spec.result(request.args, reply)
+            self.words = specs.CAPABILITIES.result((), form, value)
         except errors.ClientError as error:
             self._why_unknown = f"has not said whether it knows this ({error})"
 
@@ -388,12 +240,12 @@ def overfull(spec: CommandSpec) -> errors.Overfull:
     )
 
 
-def cost(request: R) -> int:
+def cost(request: Request) -> int:
     """Estimate how many bytes of memory a waiting command takes."""
     return request.size + REQUEST_BYTES
 
 
-class Outbox(Generic[R]):
+class Outbox:
     """What the transport has not taken yet, in order, given to it in pieces.
 
     A body of a gigabyte is not copied into the transport's buffer at once, and what was not begun
@@ -405,17 +257,17 @@ class Outbox(Generic[R]):
     def __init__(self) -> None:
         self.bytes = 0
         # A plain dict is slow to give its first key once many were taken from its front.
-        self._requests: OrderedDict[R, None] = OrderedDict()
+        self._requests: OrderedDict[Request, None] = OrderedDict()
         self._view = memoryview(b"")
 
     def __bool__(self) -> bool:
         return bool(self._requests)
 
-    def add(self, request: R) -> None:
+    def add(self, request: Request) -> None:
         self._requests[request] = None
         self.bytes += cost(request)
 
-    def drop(self, request: R) -> None:
+    def drop(self, request: Request) -> None:
         """Do not send this; it was not begun."""
         if request in self._requests:
             del self._requests[request]

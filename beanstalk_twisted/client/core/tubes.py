@@ -1,9 +1,12 @@
 """What a connection uses and watches and how it chooses; the tube that a command is meant for."""
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from beanstalk_twisted.client.commands import specs
 from beanstalk_twisted.client.commands.specs import CommandSpec
+
+if TYPE_CHECKING:
+    from beanstalk_twisted.client.core.requests import Request
 
 DEFAULT: Final = b"default"
 """The tube that a new connection uses and watches (protocol.txt, "Tubes")."""
@@ -58,30 +61,21 @@ class TubeChoice:
 
 
 class UsedTube:
-    """The tube that the application uses, as it has said last and the server has not refused."""
+    """The tube that the application uses, as it has said last and the server has not refused.
+
+    :ivar now: its name.
+    """
 
     def __init__(self) -> None:
+        self.now = DEFAULT
         self._confirmed = DEFAULT
-        self._said: dict[object, bytes] = {}
+        self._said: dict[Request, bytes] = {}
 
-    def of(
-        self, use: object, spec: CommandSpec, args: tuple[Any, ...], tube: bytes | None
-    ) -> bytes | None:
-        """Give the tube that a command is meant for, and note a `use`; None if it is not about the
-        tube in use.
+    def say(self, use: "Request") -> None:
+        use.choice = self
+        self.now = self._said[use] = use.args[0]
 
-        :param use: tells a `use` from all others, for `confirm` and `take_back`.
-        :param tube: the one that it names itself.
-        """
-        if spec is specs.USE:
-            self._said[use] = args[0]
-        if not spec.is_in_use:
-            return None
-        if tube is not None:
-            return tube
-        return next(reversed(self._said.values())) if self._said else self._confirmed
-
-    def confirm(self, use: object) -> None:
+    def confirm(self, use: "Request") -> None:
         if use not in self._said:
             return
         self._confirmed = self._said[use]
@@ -89,7 +83,12 @@ class UsedTube:
         while next(iter(self._said)) is not use:
             del self._said[next(iter(self._said))]
         del self._said[use]
+        self._look()
 
-    def take_back(self, use: object) -> None:
+    def take_back(self, use: "Request") -> None:
         """It has failed: what was in use before it still is."""
         self._said.pop(use, None)
+        self._look()
+
+    def _look(self) -> None:
+        self.now = next(reversed(self._said.values()), self._confirmed)

@@ -12,7 +12,7 @@ from twisted.logger import Logger
 
 from beanstalk_twisted.client import endpoints as ways
 from beanstalk_twisted.client.commands import specs
-from beanstalk_twisted.client.commands.calls import Call
+from beanstalk_twisted.client.commands.calls import checked_tube
 from beanstalk_twisted.client.commands.specs import (
     AUTH_TOKEN,
     DEFAULT_PRIORITY,
@@ -267,7 +267,7 @@ class Pool(Service):
         return self._at(tube).send("room", lambda client: client.room())
 
     def kick(self, tube: Tube, bound: int) -> Deferred[int]:
-        return self._in(tube, Call("kick", bound, tube=tube))
+        return self._in(tube, "kick", bound)
 
     def peek_ready(self, tube: Tube) -> Deferred[PoolJob]:
         return self._peek(tube, "peek-ready")
@@ -282,12 +282,12 @@ class Pool(Service):
         return self._peek(tube, "peek-reserved")
 
     def _peek(self, tube: Tube, operation: str) -> Deferred[PoolJob]:
-        found: Deferred[Job] = self._in(tube, Call(operation, tube=tube))
+        found: Deferred[Job] = self._in(tube, operation)
         return found.addCallback(lambda job: PoolJob(self.server_of(tube), job.id, job.body))
 
-    def _in(self, tube: Tube, call: Call[T]) -> Deferred[T]:
+    def _in(self, tube: Tube, operation: str, *args: int) -> Deferred[Any]:
         """Send a command about the tube in use, for this one."""
-        spec, args, name = call.spec, call.args, call.tube
+        spec, name = specs.SPECS[operation], checked_tube(tube)
         return self._at(tube).send(spec.name, lambda client: client.send(spec, args, tube=name))
 
     # Jobs, from whichever server has any.

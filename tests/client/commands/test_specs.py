@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,9 @@ from hypothesis import strategies as st
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands import specs
-from beanstalk_twisted.client.commands.specs import SPECS, CommandSpec, Reply, job_lines, new_job
+from beanstalk_twisted.client.commands.specs import SPECS, CommandSpec, job_lines, new_job
 from beanstalk_twisted.client.commands.tags import NewJob, Tags
-from beanstalk_twisted.client.core.exchange import Impossible, ReplyReader
+from beanstalk_twisted.client.core.replies import Impossible, ReplyReader
 from beanstalk_twisted.wire import extensions, grammar
 from beanstalk_twisted.wire.commands import COMMANDS
 from beanstalk_twisted.wire.dialects import GUARDED
@@ -196,34 +197,38 @@ def test_commands_that_are_not_beanstalkds_own_are_known_as_such() -> None:
     assert stock == {row.name for row in COMMANDS}
 
 
+def result(name: str, args: Sequence[Any], word: bytes, value: Any = None) -> Any:
+    return SPECS[name].result(args, SPECS[name].replies[word], value)
+
+
 def test_an_error_names_the_command_and_the_job() -> None:
     for name, args in ("stats-tube", (b"nope",)), ("pause-tube", (b"nope", 3)):
         with pytest.raises(errors.NotFound, match=rf"{name} \(tube nope\): NOT_FOUND: ") as of:
-            specs.SPECS[name].result(args, Reply(b"NOT_FOUND", None, b""))
+            result(name, args, b"NOT_FOUND")
         assert of.value.tube == "nope" and of.value.job_id is None
     with pytest.raises(errors.NotFound, match=r"release \(job 7\): NOT_FOUND: ") as raised:
-        SPECS["release"].result((7, 0, 0), Reply(b"NOT_FOUND", None, b""))
+        result("release", (7, 0, 0), b"NOT_FOUND")
     assert (raised.value.command, raised.value.job_id) == ("release", 7)
     with pytest.raises(errors.NotFound, match=r"move-job \(job 7\): NOT_FOUND: ") as moved:
-        SPECS["move-job"].result((7, b"other"), Reply(b"NOT_FOUND", None, b""))
+        result("move-job", (7, b"other"), b"NOT_FOUND")
     assert moved.value.job_id == 7 and moved.value.tube is None
 
 
 def test_a_buried_put_tells_the_new_job_and_a_buried_release_the_old_one() -> None:
     with pytest.raises(errors.Buried) as raised:
-        SPECS["put"].result((0, 0, 1, 0), Reply(b"BURIED", 12, b""))
+        result("put", (0, 0, 1, 0), b"BURIED", 12)
     assert raised.value.job_id == 12
     with pytest.raises(errors.Buried) as raised:
-        SPECS["release"].result((7, 0, 0), Reply(b"BURIED", None, b""))
+        result("release", (7, 0, 0), b"BURIED")
     assert raised.value.job_id == 7
-    assert SPECS["bury"].result((7, 0), Reply(b"BURIED", None, b"")) is None
+    assert result("bury", (7, 0), b"BURIED") is None
 
 
 def test_a_document_that_is_none_is_an_error_of_that_command() -> None:
     with pytest.raises(errors.BadReply, match="list-tubes: no YAML document"):
-        SPECS["list-tubes"].result((), Reply(b"OK", None, b"- default\n"))
+        result("list-tubes", (), b"OK", (None, b"- default\n"))
     with pytest.raises(errors.BadReply, match="stats-job: the value of 'pri'"):
-        SPECS["stats-job"].result((1,), Reply(b"OK", None, b"---\npri: high\n"))
+        result("stats-job", (1,), b"OK", (None, b"---\npri: high\n"))
 
 
 def test_a_server_may_take_the_time_that_a_command_gives_it() -> None:
@@ -292,9 +297,8 @@ def answer(name: str, *pieces: bytes) -> Any:
     for piece in pieces:
         reader.feed(piece)
         reply = reader.next(spec.replies)
-    assert isinstance(reply, Reply), reply
-    assert reader.is_empty
-    return spec.result(sample(spec), reply)
+    assert reply is not None and reader.is_empty
+    return spec.result(sample(spec), *reply)
 
 
 def test_what_was_inserted_says_whether_the_job_is_new() -> None:
@@ -334,7 +338,8 @@ def test_a_batch_gives_what_its_parts_say() -> None:
 def test_a_batch_that_cannot_be_is_impossible(name: str, said: bytes) -> None:
     reader = ReplyReader()
     reader.feed(said)
-    assert isinstance(reader.next(SPECS[name].replies), Impossible)
+    with pytest.raises(Impossible):
+        reader.next(SPECS[name].replies)
 
 
 def test_what_a_job_came_to_is_a_word_and_a_buried_job_no_error() -> None:
@@ -356,14 +361,14 @@ def test_lists_that_are_none_are_errors_of_that_command() -> None:
     for name in ("list-jobs", "list-connections"):
         for wrong in (b"---\n", b"---\nothers: []\n", b"---\njobs:\n  id: x\n", b"- x\n"):
             with pytest.raises(errors.BadReply, match=f"{name}: "):
-                SPECS[name].result(sample(SPECS[name]), Reply(b"OK", None, wrong))
+                result(name, sample(SPECS[name]), b"OK", (None, wrong))
 
 
 def test_a_page_has_jobs_and_a_cursor_if_there_is_more() -> None:
     page = b"---\njobs:\n- id: 3\n  state: buried\n  group: x\n- id: 4\n  size: 9\ncursor: b0-4\n"
-    first, second = SPECS["list-jobs"].result((), Reply(b"OK", None, page)).jobs
+    first, second = result("list-jobs", (), b"OK", (None, page)).jobs
     assert (first.id, first.state, first["group"], second.id, second.size) == (
         3, "buried", "x", 4, 9,
     )  # fmt: skip
-    assert SPECS["list-jobs"].result((), Reply(b"OK", None, page)).cursor == "b0-4"
-    assert SPECS["list-jobs"].result((), Reply(b"OK", None, b"---\njobs: []\n")) == ((), None)
+    assert result("list-jobs", (), b"OK", (None, page)).cursor == "b0-4"
+    assert result("list-jobs", (), b"OK", (None, b"---\njobs: []\n")) == ((), None)
