@@ -12,12 +12,7 @@ from beanstalk_twisted import __version__
 from beanstalk_twisted.binlog.directory import Directory, File, sync_directory
 from beanstalk_twisted.binlog.reading.survey import Survey
 from beanstalk_twisted.binlog.records.jobs import JobImage, Reason, State
-from beanstalk_twisted.binlog.records.others import (
-    CleanStop,
-    Pause,
-    Record,
-    TubeDef,
-)
+from beanstalk_twisted.binlog.records.others import CleanStop, Pause, Record, TubeDef
 from beanstalk_twisted.binlog.segments.format import (
     DEFAULT_SEGMENT_BYTES,
     FRAME_TARGET_BYTES,

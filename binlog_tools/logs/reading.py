@@ -4,19 +4,9 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from beanstalk_twisted.binlog.reading.segment import (
-    Hole,
-    has_content,
-    walk,
-)
+from beanstalk_twisted.binlog.reading.segment import Hole, has_content, walk
 from beanstalk_twisted.binlog.reading.survey import NamedHeader, under_their_numbers
-from beanstalk_twisted.binlog.records.others import (
-    TUBE_ID,
-    TYPE,
-    NotUnderstood,
-    Seal,
-    TubeDef,
-)
+from beanstalk_twisted.binlog.records.others import TUBE_ID, TYPE, NotUnderstood, Seal, TubeDef
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
     REHOMED,

@@ -16,12 +16,7 @@ from binlog_tools.inspect.listing import fields_of_job, released
 from binlog_tools.logs.live_set import Bodies, LiveJob, LiveSet, full_job, stored
 from binlog_tools.logs.new_log import Floors, NewDirectory, NewLog, Origin, OriginSource, Written
 from binlog_tools.logs.quantities import format_time_exactly
-from binlog_tools.logs.reading import (
-    Broken,
-    OpenSegment,
-    names_ahead,
-    segments,
-)
+from binlog_tools.logs.reading import Broken, OpenSegment, names_ahead, segments
 from binlog_tools.logs.sources import Source
 from binlog_tools.logs.stored import LOST_AND_FOUND, Selection, StoredJob
 from binlog_tools.rewrite.rewriting import write_file

@@ -15,28 +15,14 @@ from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.client.stats import ListedJob
 from beanstalk_twisted.printable import escape_all
 from binlog_tools.console.errors import fail, warn
-from binlog_tools.console.output import (
-    TABLE_ROWS,
-    Escaped,
-    Output,
-    as_json,
-    columns,
-    progress,
-)
+from binlog_tools.console.output import TABLE_ROWS, Escaped, Output, as_json, columns, progress
 from binlog_tools.console.signals import DeferredSignal, end_if_told
 from binlog_tools.console.wording import body_fields, told
 from binlog_tools.logs.outputs import opened
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import MISSING, NOTHING, REFUSED, USAGE
 from binlog_tools.queue.cli.tubes import table
-from binlog_tools.queue.exporting import (
-    awaits,
-    jobs_of,
-    line_of,
-    listed,
-    to_export,
-    with_bodies,
-)
+from binlog_tools.queue.exporting import awaits, jobs_of, line_of, listed, to_export, with_bodies
 from binlog_tools.rewrite.exporting import WrongLine, bounded_lines
 from binlog_tools.rewrite.journals import Journal, Stopped
 from binlog_tools.rewrite.put_plans import lost_words

@@ -9,12 +9,7 @@ import pytest
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.wire.grammar import MAX_U32
-from binlog_tools.cli.replay import (
-    PLACEHOLDER,
-    KeyPutter,
-    OtherValue,
-    PolicySetter,
-)
+from binlog_tools.cli.replay import PLACEHOLDER, KeyPutter, OtherValue, PolicySetter
 from binlog_tools.logs.stored import StoredKey, StoredPolicy
 from binlog_tools.rewrite.journals import Stopped
 from binlog_tools.rewrite.putting import WINDOW_JOBS

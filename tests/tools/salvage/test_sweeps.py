@@ -22,15 +22,7 @@ from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import Files, edited, flipped
 from tests.sampling import SHARE, one_in, share
 from tests.tools.salvage.damaging import Full, batches_of, full_records, inverted, overwritten
-from tests.tools.salvage.logs import (
-    POLICIES,
-    Bytes,
-    Known,
-    known,
-    log_of,
-    names_of,
-    trimmed_log,
-)
+from tests.tools.salvage.logs import POLICIES, Bytes, Known, known, log_of, names_of, trimmed_log
 from tests.tools.salvage.salvaged import Salvaged, salvaged, see_that_it_loads, servers_verdict
 from tests.tools.tagged import History
 

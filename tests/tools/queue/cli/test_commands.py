@@ -756,10 +756,7 @@ def test_tubes_fit_the_terminal(server: Server, columns: int) -> None:
     [
         ("peek 999999", "there is no job 999999\n"),
         ("stats -t nowhere", "there is no tube nowhere\n"),
-        (
-            "bury 999999",
-            "beanstalk: stats-job (job 999999): NOT_FOUND: there is no job 999999",
-        ),
+        ("bury 999999", "beanstalk: stats-job (job 999999): NOT_FOUND: there is no job 999999"),
         ("kick 999999", "there is no job 999999, or not in a state for that\n"),
         ("pause nowhere 3", "there is no tube nowhere\n"),
     ],
@@ -874,8 +871,7 @@ def test_a_closed_input_puts_nothing(server: Server) -> None:
 
 @pytest.mark.parametrize("data", [b"hello", b"---\na: b\n"], ids=str)
 @pytest.mark.parametrize(
-    "words",
-    ["tubes", "stats", "top", "kick --all", "move a --from b", "list", "connections"],
+    "words", ["tubes", "stats", "top", "kick --all", "move a --from b", "list", "connections"]
 )
 def test_a_server_that_talks_nonsense_is_told(words: str, data: bytes) -> None:
     said = {b"put": b"INSERTED 1\r\n", b"use": b"USING x\r\n", b"delete": b"DELETED\r\n"}
