@@ -9,7 +9,7 @@ from beanstalk_twisted.binlog.errors import BinlogError, Incompatible
 from beanstalk_twisted.programs import INTERRUPTED
 from beanstalk_twisted.version import VERSION
 from binlog_tools.console.errors import fail
-from binlog_tools.console.groups import CONTEXT, LateGroup
+from binlog_tools.console.groups import CONTEXT, LateGroup, as_json
 from binlog_tools.console.wording import place_of, why
 
 SOUND: Final = 0
@@ -81,7 +81,8 @@ class Commands(LateGroup):
 
 @click.group(PROGRAM, cls=Commands, context_settings=CONTEXT)
 @click.version_option(VERSION, prog_name=PROGRAM)
-def cli() -> None:
+@as_json
+def cli(is_json: bool) -> None:
     """Look inside the binlog of a beanstalk-twisted server: check, recover, convert.
 
     Logs are opened read only; the server may be running.  Only filter and salvage, told --in-place,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 import click
+from click.core import ParameterSource
 
 from beanstalk_twisted.programs import outcome
 from binlog_tools.console.errors import AS_JSON, REPORTS
@@ -47,7 +48,22 @@ class FiniteRange(click.FloatRange):
         return number
 
 
-as_json: Final = click.option(AS_JSON, "is_json", is_flag=True, help="Print JSON, errors too.")
+class Inherited(click.Option):
+    """An option of a subcommand that may stand before the subcommand as well."""
+
+    def consume_value(
+        self, ctx: click.Context, opts: Mapping[str, Any]
+    ) -> tuple[Any, ParameterSource]:
+        value, source = super().consume_value(ctx, opts)
+        before = ctx.find_root().params.get(self.name) if ctx.parent else None
+        if source is ParameterSource.COMMANDLINE or not before:
+            return value, source
+        return before, ParameterSource.COMMANDLINE
+
+
+as_json: Final = click.option(
+    AS_JSON, "is_json", cls=Inherited, is_flag=True, help="Print JSON, errors too."
+)
 
 CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 """Settings of each group."""
@@ -90,7 +106,12 @@ class LateGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in self.places and not name.startswith("-") and not ctx.resilient_parsing:
-            meant = did_you_mean(name, self.places)
+            # The server's commands are called kick-dead and tube-policy.
+            words = set(name.split("-"))
+            same = [each for each in self.places if words & set(each.split("-"))]
+            meant = (
+                f"did you mean {' or '.join(same)}?" if same else did_you_mean(name, self.places)
+            )
             ctx.fail(f"No such command {name!r}.{f' {meant.capitalize()}' if meant else ''}")
         return super().resolve_command(ctx, args)
 

@@ -357,7 +357,9 @@ def documents(lines: Iterable[bytes], ignored: Counter[str]) -> Iterator[_Number
         if not line.strip():
             continue
         try:
-            document = json.loads(line)
+            document = json.loads(line, object_pairs_hook=_without_twins)
+        except _Twins as twins:
+            raise WrongLine(number, str(twins)) from None
         except (ValueError, RecursionError):
             raise WrongLine(number, "this is not JSON") from None
         if not isinstance(document, dict):
@@ -366,6 +368,18 @@ def documents(lines: Iterable[bytes], ignored: Counter[str]) -> Iterator[_Number
             raise WrongLine(number, f"version {document['v']!r} is unknown; this reads {VERSION}")
         _count_unknown(document, ignored)
         yield number, document
+
+
+class _Twins(ValueError):
+    """An object has a key twice."""
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    document = dict(pairs)
+    if len(document) < len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        raise _Twins(f"{max(counts, key=counts.__getitem__)!r} stands there twice; leave one out")
+    return document
 
 
 def _count_unknown(document: Mapping[str, Any], ignored: Counter[str]) -> None:

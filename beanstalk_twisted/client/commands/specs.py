@@ -133,7 +133,11 @@ class CommandSpec:
             if job_id is None:  # A command with both is about the job.
                 given = zip(self.row.fields, args, strict=True)
                 about = next((name.decode() for field, name in given if field.name == "tube"), None)
-            raise kind.told(self.name, reply.value, job_id, about)
+            refusal = kind.told(self.name, reply.value, job_id, about)
+            if self.name == "tube-policy" and isinstance(refusal, errors.BadFormat) and args[1]:
+                said = " or ".join(f"{key}={value}" for key, value in args[1])
+                refusal.args = (f"{refusal}: it does not take {said}",)
+            raise refusal
         if not form.has_body and form.parts is None:
             return reply.value
         try:

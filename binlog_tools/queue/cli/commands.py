@@ -8,7 +8,7 @@ import click
 from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.programs import INTERRUPTS
 from beanstalk_twisted.version import VERSION
-from binlog_tools.console.groups import CONTEXT, LateGroup, Parsed
+from binlog_tools.console.groups import CONTEXT, LateGroup, Parsed, as_json
 from binlog_tools.queue.cli.exits import PROGRAM, WORDS
 
 COMMANDS: Final[Mapping[str, str]] = {
@@ -79,7 +79,8 @@ class Commands(LateGroup):
     help="Show the server the token in this file before anything else; also BEANSTALK_TOKEN, the "
     "token itself.",
 )  # fmt: skip
-def cli(address: Address | None, token_file: str | None) -> None:
+@as_json
+def cli(address: Address | None, token_file: str | None, is_json: bool) -> None:
     """Put jobs into a beanstalkd, take them out, look at them and after them.
 
     The server is --server, before the subcommand or behind it, or BEANSTALK_SERVER, or

@@ -13,7 +13,7 @@ from beanstalk_twisted.client.addresses import FORMS, Address, token_of
 from beanstalk_twisted.client.commands.specs import Job
 from beanstalk_twisted.client.errors import ClientError, NotFound
 from binlog_tools.console.errors import REPORTS
-from binlog_tools.console.groups import Parsed, did_you_mean
+from binlog_tools.console.groups import Inherited, Parsed, did_you_mean
 from binlog_tools.console.groups import as_json as as_json
 from binlog_tools.console.output import Output
 from binlog_tools.console.wording import body_fields, told
@@ -53,17 +53,8 @@ JOB: Final = _JobNumber(0, (1 << 64) - 1)
 SECONDS: Final = click.IntRange(0, MAX_U32)
 
 
-class _ServerOption(click.Option):
+class _ServerOption(Inherited):
     """``--server`` of a subcommand, else before it, else in the environment."""
-
-    def consume_value(
-        self, ctx: click.Context, opts: Mapping[str, Any]
-    ) -> tuple[Any, ParameterSource]:
-        value, source = super().consume_value(ctx, opts)
-        before = ctx.parent.params.get(self.name) if ctx.parent else None
-        if source is ParameterSource.COMMANDLINE or before is None:
-            return value, source
-        return before, ParameterSource.COMMANDLINE
 
     def process_value(self, ctx: click.Context, value: Any) -> Any:
         address = super().process_value(ctx, value)

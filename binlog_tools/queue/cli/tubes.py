@@ -220,23 +220,15 @@ def _change_policy(queue: "Client", tube: bytes, changes: Sequence[str]) -> None
     except ValueError as wrong:
         fail(REFUSED, str(wrong))
     except errors.BadFormat as refused:
-        why = _wrong_rule(pairs)
-        if not why:
-            raise
-        fail(REFUSED, f"{refused}: {why}")
+        # It takes long to import, and is for mistakes only.
+        from beanstalk_twisted.rules.policy_keys import BadRule, check_rule
 
-
-def _wrong_rule(pairs: Sequence[Sequence[str]]) -> str:
-    """:return: what is wrong with the first one that is; empty if all are right."""
-    # It takes long to import, and is for mistakes only.
-    from beanstalk_twisted.rules.policy_keys import BadRule, check_rule
-
-    for key, value in pairs:
         try:
-            check_rule(key, value)
+            for key, value in pairs:
+                check_rule(key, value)
         except BadRule as wrong:
-            return str(wrong)
-    return ""
+            fail(REFUSED, f"{refused}: {wrong}")
+        raise
 
 
 def _without_effect(changes: Sequence[str], found: Policy) -> Iterator[str]:

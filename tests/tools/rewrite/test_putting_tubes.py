@@ -84,7 +84,7 @@ def test_a_policy_that_is_refused_is_told_and_left() -> None:
     setter.set_part(limits_puts=False)
     asked = len(line.requests)
     setter.set_part(limits_puts=True)
-    assert setter.outcome.refused == {b"mail": "BAD_FORMAT"}
+    assert setter.outcome.refused == {b"mail": "BAD_FORMAT to max-age=x"}
     assert len(line.requests) == asked
 
 

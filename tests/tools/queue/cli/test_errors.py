@@ -20,6 +20,9 @@ FIELDS = {"v", "level", "code", "exit", "what", "where", "hint"}
 USAGE = [
     ("lst", "No such command 'lst'. Did you mean list?"),
     ("chekc", "No such command 'chekc'."),
+    ("kick-dead", "No such command 'kick-dead'. Did you mean kick or dead?"),
+    ("tube-policy", "No such command 'tube-policy'. Did you mean policy?"),
+    ("dead-letters", "No such command 'dead-letters'. Did you mean dead?"),
     ("put --lines body", "--lines reads the input; leave out BODY"),
     ("list x --limit 0", "Invalid value for '-n' / '--limit': 0 is not in the range x>=1."),
     ("stats --job x", "Invalid value for '-j' / '--job': 'x' is not the number of a job."),
@@ -80,11 +83,19 @@ def test_wrong_usage_is_an_object_too(words: str, what: str) -> None:
     assert error["what"].startswith(what)
     if "/nonexistent" not in words:
         assert error["hint"].startswith("beanstalk") and error["hint"].endswith("--help")
+    before = run(f"--json {words}")
+    assert (before.exit_code, before.stdout, before.stderr) == (2, "", result.stderr)
 
 
 def test_without_it_an_error_is_a_line() -> None:
     result = run("stats")
     assert result.stderr == "beanstalk: 127.0.0.1:1: Connection refused\n"
+
+
+def test_before_the_subcommand_it_is_for_that(address: str) -> None:
+    for words in ("tubes", "stats -t mail"):
+        shown = run(f"{words} --json", address).stdout
+        assert run(f"--json {words}", address).stdout == shown != run(words, address).stdout
 
 
 def test_behind_two_hyphens_it_is_an_argument() -> None:
