@@ -27,7 +27,7 @@ from beanstalk_twisted.binlog.tags import BadTags, Tags, split_tags
 from binlog_tools.logs.quantities import LATEST_NS, MAX_NUMBER, NS
 from binlog_tools.logs.reading import Broken, OpenSegment, names_ahead, segments, tubes_named
 from binlog_tools.logs.sources import Source
-from binlog_tools.logs.stored import StoredJob, StoredPause, stored_pauses
+from binlog_tools.logs.stored import StoredJob
 
 OPEN_SEGMENTS: Final = 16
 """As in `replay.OPEN_SEGMENTS`."""
@@ -134,9 +134,6 @@ class LiveSet(LogState):
         self.note(record, seq, frame.base_lsn + index)
         if isinstance(record, Start):
             self._end_reservations()
-
-    def pauses_at(self, now_ns: int) -> list[StoredPause]:
-        return stored_pauses(self.pauses(now_ns), self.tubes)
 
 
 def _made_ready(record: bytes) -> bytes:

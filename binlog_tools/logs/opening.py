@@ -231,16 +231,13 @@ class Loaded(NamedTuple):
         return loaded_jobs(self.survey, self.now_ns)
 
     def pauses(self) -> list[StoredPause]:
-        small = self.survey.small
-        return stored_pauses(small.pauses(self.now_ns, is_start=True), small.tubes)
+        return stored_pauses(self.survey.small, self.now_ns, is_start=True)
 
     def remembered_keys(self) -> list[StoredKey]:
-        small = self.survey.small
-        keys = (found.record for found in small.keys(self.now_ns, is_start=True))
-        return stored_keys(keys, small.tubes)
+        return stored_keys(self.survey.small, self.now_ns, is_start=True)
 
     def policies(self) -> list[StoredPolicy]:
-        return stored_policies(self.survey.small.policies(), self.survey.small.tubes)
+        return stored_policies(self.survey.small)
 
 
 def load(

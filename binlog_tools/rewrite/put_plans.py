@@ -22,6 +22,7 @@ from binlog_tools.logs.stored import (
     StoredPause,
     StoredPolicy,
     stored_keys,
+    stored_pauses,
 )
 from binlog_tools.tube_names import is_tube_name
 
@@ -142,7 +143,7 @@ def plan(
     for job_id, each in sorted(live.jobs.items()):
         job = released(promoted(stored(each, live.tubes), now_ns))
         chosen.take(job_id, each, job, is_wanted=selection.has_job(job))
-    pauses = {pause.tube: pause for pause in live.pauses_at(now_ns)}
+    pauses = {pause.tube: pause for pause in stored_pauses(live, now_ns)}
     jobs = chosen.in_order()
     return Plan(
         source, jobs, live.tubes, pauses, now_ns, words, chosen.unusable, chosen.unnamed,
@@ -159,8 +160,8 @@ def _of_tubes(
     if selection._replace(tubes=None) == Selection():
         tubes = {each for each, name in live.tubes.items()
                  if selection.tubes is None or name in selection.tubes}  # fmt: skip
-        names = {each: live.tubes[each] for each in tubes}
-        keys = stored_keys((found.record for found in live.keys(now_ns)), names)
+        keys = [each for each in stored_keys(live, now_ns)
+                if selection.tubes is None or each.tube in selection.tubes]  # fmt: skip
     else:
         tubes, keys = used, []
     policies = [StoredPolicy(live.tubes[each], policy.rules)
