@@ -1,7 +1,7 @@
 """The subcommands of ``binlog-inspect``, and how each ends."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import click
 
@@ -43,34 +43,19 @@ def code_of(problem: BinlogError | OSError) -> int:
 PROGRAM: Final = "binlog-inspect"
 
 COMMANDS: Final[Mapping[str, str]] = {
-    "check": "binlog_tools.cli.check",
-    "dump": "binlog_tools.cli.dump",
-    "jobs": "binlog_tools.cli.jobs",
-    "stats": "binlog_tools.cli.stats",
-    "compact": "binlog_tools.cli.rewriting",
-    "merge": "binlog_tools.cli.rewriting",
-    "filter": "binlog_tools.cli.rewriting",
-    "backup": "binlog_tools.cli.rewriting",
-    "restore": "binlog_tools.cli.rewriting",
-    "undelete": "binlog_tools.cli.rewriting",
-    "export": "binlog_tools.cli.formats",
-    "import": "binlog_tools.cli.formats",
-    "replay": "binlog_tools.cli.replay",
-    "diff": "binlog_tools.cli.stats",
-    "archive-verify": "binlog_tools.cli.check",
-    "import-v7": "binlog_tools.cli.formats",
-    "export-v7": "binlog_tools.cli.formats",
-    "salvage": "binlog_tools.cli.salvage",
-}
-"""The module of each subcommand, in the order of the help; there it is ``NAME_command``."""
+    "check": "check", "dump": "dump", "jobs": "jobs", "stats": "stats", "compact": "rewriting",
+    "merge": "rewriting", "filter": "rewriting", "backup": "rewriting", "restore": "rewriting",
+    "undelete": "rewriting", "export": "formats", "import": "formats", "replay": "replay",
+    "diff": "stats", "archive-verify": "check", "import-v7": "formats", "export-v7": "formats",
+    "salvage": "salvage",
+}  # fmt: skip
 
 
 class Commands(LateGroup):
     program = PROGRAM
+    modules = COMMANDS
+    package = "binlog_tools.cli"
     words = WORDS
-    places: ClassVar = {
-        name: (module, f"{name.replace('-', '_')}_command") for name, module in COMMANDS.items()
-    }
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -82,22 +82,25 @@ class LateGroup(click.Group):
     """Subcommands whose modules are imported when one of them is called.
 
     :cvar program: its name.
-    :cvar places: by name, in the order of the help: the module of each, and its name there.
+    :cvar modules: in the order of the help, the module of each, where it is ``NAME_command``.
+    :cvar package: that these modules are in, if it is not named.
     :cvar words: of each exit code the ``code`` of errors in JSON.
     """
 
     program: ClassVar[str]
-    places: ClassVar[Mapping[str, tuple[str, str]]]
+    modules: ClassVar[Mapping[str, str]]
+    package: ClassVar[str]
     words: ClassVar[Mapping[int, str]]
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.places)
+        return list(self.modules)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in self.places:
+        if name not in self.modules:
             return None
-        module, called = self.places[name]
-        command = getattr(importlib.import_module(module), called)
+        place = self.modules[name]
+        module = importlib.import_module(f"{'' if '.' in place else f'{self.package}.'}{place}")
+        command = getattr(module, f"{name.replace('-', '_')}_command")
         assert isinstance(command, click.Command)
         return command
 
@@ -105,12 +108,12 @@ class LateGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if name not in self.places and not name.startswith("-") and not ctx.resilient_parsing:
+        if name not in self.modules and not name.startswith("-") and not ctx.resilient_parsing:
             # The server's commands are called kick-dead and tube-policy.
             words = set(name.split("-"))
-            same = [each for each in self.places if words & set(each.split("-"))]
+            same = [each for each in self.modules if words & set(each.split("-"))]
             meant = (
-                f"did you mean {' or '.join(same)}?" if same else did_you_mean(name, self.places)
+                f"did you mean {' or '.join(same)}?" if same else did_you_mean(name, self.modules)
             )
             ctx.fail(f"No such command {name!r}.{f' {meant.capitalize()}' if meant else ''}")
         return super().resolve_command(ctx, args)

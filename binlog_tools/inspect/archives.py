@@ -34,7 +34,7 @@ from beanstalk_twisted.binlog.segments.frames import Frame
 from beanstalk_twisted.object_storage.store import Store, is_url
 from beanstalk_twisted.replication.stream.addresses import is_stream
 from binlog_tools.console.wording import told
-from binlog_tools.logs.opening import folders_at
+from binlog_tools.logs.opening import folders_in, store_at
 from binlog_tools.logs.outputs import new_file
 from binlog_tools.logs.quantities import Span
 from binlog_tools.logs.reading import remarks
@@ -219,7 +219,7 @@ def stores_of(path: str) -> Sequence[Folder]:
     if is_stream(path):
         raise NoLog(path, f"this is a stream, no archive; see 'binlog-inspect check {path}'")
     if is_url(path):
-        return folders_at(path)
+        return folders_in(store_at(path), path)
 
     def is_store(folder: str) -> bool:
         return bool(archived_among(os.listdir(folder)))

@@ -1,6 +1,7 @@
 """The jobs that a log leaves alive, at its end or at some point of it."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.errors import Damaged
@@ -151,16 +152,10 @@ def full_job(buffer: Buffer, at: int, seq: int, heap_at: int) -> LiveJob:
     if raw[FLAGS] & Flag.EXT:
         data = memoryview(buffer)[body_at : body_at + size]
         extensions = 2 + int.from_bytes(data[:2], "little")
-        tags = _tags_in(bytes(data[:extensions]))
+        with suppress(BadTags):
+            tags = split_tags(bytes(data[:extensions]))[0]
         body_at, size = body_at + extensions, max(0, size - extensions)
     return LiveJob(record, raw[TS_NS], seq, body_at, size, tags)
-
-
-def _tags_in(data: bytes) -> Tags | None:
-    try:
-        return split_tags(data)[0]
-    except BadTags:
-        return None
 
 
 def sound_segments(source: Source, first_seq: int = 0) -> Iterator[OpenSegment]:

@@ -79,11 +79,6 @@ class OpenSegment(NamedTuple):
     def pieces(self) -> Iterator[Frame | Hole]:
         return walk(self.buffer, self.header, self.end)
 
-    def tube_names(self) -> Iterator[tuple[int, bytes]]:
-        for frame in self.pieces():
-            if isinstance(frame, Frame):
-                yield from tubes_named(self.buffer, frame)
-
 
 class Broken(NamedTuple):
     source: Source
@@ -157,4 +152,7 @@ def tubes_named(buffer: Buffer, frame: Frame) -> Iterator[tuple[int, bytes]]:
 
 def names_ahead(opened: OpenSegment) -> Mapping[int, bytes]:
     """Tube names that a segment with re-homed records may say only behind their first use."""
-    return dict(opened.tube_names()) if opened.header.flags & REHOMED else {}
+    if not opened.header.flags & REHOMED:
+        return {}
+    found = (piece for piece in opened.pieces() if isinstance(piece, Frame))
+    return {n: name for frame in found for n, name in tubes_named(opened.buffer, frame)}

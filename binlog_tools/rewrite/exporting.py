@@ -81,12 +81,6 @@ class LineFields:
             raise self._wrong(name, f"{value!r} is before 1970, when the times of a log begin")
         return found
 
-    def seconds_until(self, deadline_ns: int, now_ns: int) -> int:
-        seconds = max(0, -(-(deadline_ns - now_ns) // NS))
-        if seconds > MAX_U32:
-            raise self._wrong("deadline", f"the longest delay has {MAX_U32} seconds")
-        return seconds
-
     def log_time(self, default: int) -> int:
         found = self.time("time", default)
         if found > MAX_LOG_TIME_NS:
@@ -487,7 +481,10 @@ def read_job(fields: LineFields, job_id: int, now_ns: int) -> StoredJob:
     deadline = _deadline(fields, state, delay_s, tags, now_ns)
     if state is State.DELAYED and "delay_s" not in fields.document and deadline != NEVER_NS:
         # A server lets no job wait longer than its delay: its clock may have jumped.
-        delay_s = fields.seconds_until(deadline, now_ns)
+        delay_s = max(0, -(-(deadline - now_ns) // NS))
+        if delay_s > MAX_U32:
+            why = f"deadline: the longest delay has {MAX_U32} seconds"
+            raise WrongLine(fields.number, why)
     reserves, timeouts, releases, buries, kicks = (
         fields.whole(name, MAX_U32, 0) for name in COUNTERS
     )

@@ -166,17 +166,13 @@ def _of_tubes(
         tubes, keys = used, []
     policies = [StoredPolicy(live.tubes[each], policy.rules)
                 for each, policy in live.policies().items() if each in tubes]  # fmt: skip
-    sound = [_sound(each) for each in policies] if "tube-policy" in words else []
+    # As much of each as a client may set: another version may have written the log.
+    sound = [each._replace(rules=sound_rules(each.rules) if is_tube_name(each.tube) else {})
+             for each in policies if "tube-policy" in words]  # fmt: skip
     named = [each for each in keys if is_tube_name(each.tube) and is_tube_name(each.key)]
     named = sorted(named, key=lambda each: each.tube) if "put idp:" in words else []
     lost = len(policies) - sum(each in policies for each in sound)
     return OfTubes([each for each in sound if each.rules], named, lost, len(keys) - len(named))
-
-
-def _sound(policy: StoredPolicy) -> StoredPolicy:
-    """As much of a policy as a client may set: another version may have written the log."""
-    is_named = is_tube_name(policy.tube)
-    return policy._replace(rules=sound_rules(policy.rules) if is_named else {})
 
 
 class _Chosen:

@@ -1,7 +1,7 @@
 """The subcommands of ``beanstalk``, and how a call of it ends."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import click
 
@@ -21,31 +21,13 @@ COMMANDS: Final[Mapping[str, str]] = {
     "health": "draining", "doctor": "binlog_tools.doctor.command",
     "token": "binlog_tools.access", "access": "binlog_tools.access",
 }  # fmt: skip
-"""The module of each subcommand, of this package or with its whole name, in the order of the help;
-there it is the function so named.
-"""
-
-HERE: Final = "binlog_tools.queue.cli"
-
-PYTHON_NAMES: Final[Mapping[str, str]] = {
-    "list": "list_jobs",
-    "forget-key": "forget_key",
-    "export": "export_jobs",
-    "import": "import_jobs",
-}
-"""Functions that cannot be named like their subcommands."""
 
 
 class Commands(LateGroup):
     program = PROGRAM
+    modules = COMMANDS
+    package = "binlog_tools.queue.cli"
     words = WORDS
-    places: ClassVar = {
-        name: (
-            module if module.startswith("binlog_tools.") else f"{HERE}.{module}",
-            PYTHON_NAMES.get(name, name),
-        )
-        for name, module in COMMANDS.items()
-    }
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -33,7 +33,7 @@ def _pattern(text: str) -> re.Pattern[bytes]:
     help="Only jobs with this regular expression in their bodies.",
 )  # fmt: skip
 @options.as_json
-def list_jobs(**words: Any) -> None:
+def list_command(**words: Any) -> None:
     """Show the jobs of TUBE ('default' without it), and change nothing.
 
     Ready ones stand in the order in which they are given out, delayed ones as their delays end,
@@ -66,7 +66,7 @@ def list_jobs(**words: Any) -> None:
     help="Write to this file, which is replaced when all is written.",
 )  # fmt: skip
 @options.as_json
-def export_jobs(**words: Any) -> None:
+def export_command(**words: Any) -> None:
     """Write the jobs of a tube as JSON lines, with all their fields, and change nothing.
 
     `beanstalk import` puts them again, here or elsewhere; `binlog-inspect import` makes a log of
@@ -105,7 +105,7 @@ def export_jobs(**words: Any) -> None:
     show_default="64M", help="The longest line.",
 )  # fmt: skip
 @options.as_json
-def import_jobs(**words: Any) -> None:
+def import_command(**words: Any) -> None:
     """Put the jobs of JSON lines, as export writes them; FILE may be - for stdin.
 
     With priority, TTR, what is left of the delay, tags and body; buried ones are buried again.  A

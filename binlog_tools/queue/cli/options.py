@@ -107,12 +107,6 @@ tube: Final = click.option(
 )  # fmt: skip
 
 
-def tubes(help_text: str) -> Callable[[F], F]:
-    return click.option(
-        "-t", "--tube", "tubes", type=TUBE, multiple=True, metavar="NAME", help=help_text
-    )
-
-
 def state(help_text: str, *states: str) -> Callable[[F], F]:
     """``--state``, one; a second one is refused, as there are commands that take several.
 
@@ -128,30 +122,6 @@ def _only_one(ctx: click.Context, param: click.Parameter, values: tuple[str, ...
     if len(values) > 1:
         raise click.BadParameter("only one can be given", ctx, param)
     return values[0]
-
-
-lines: Final = click.option(
-    "-l", "--lines", is_flag=True, help="Each line of the input is a job."
-)  # fmt: skip
-
-priority: Final = click.option(
-    "-p", "--priority", "--pri", "priority", type=SECONDS, default=DEFAULT_PRIORITY,
-    show_default=True, help="0 is the most urgent.",
-)  # fmt: skip
-
-
-def outcome(function: F) -> F:
-    for option in (
-        click.option(
-            "--exec", "command", metavar="CMD",
-            help="Run this; the body is its input. Delete the job if it exits with 0.",
-        ),
-        click.option("--bury", "is_bury", is_flag=True, help="Print it, then bury it."),
-        click.option("--release", "is_release", is_flag=True, help="Print it, then give it back."),
-        click.option("--delete", "is_delete", is_flag=True, help="Print it, then delete it."),
-    ):  # fmt: skip
-        function = option(function)
-    return function
 
 
 raw: Final = click.option(

@@ -23,7 +23,8 @@ from beanstalk_twisted.replication.membership import ACTIVE, STANDBY, Identity, 
 from beanstalk_twisted.replication.stream.interface import Copies
 from beanstalk_twisted.wire.layouts import REPLICATED
 from binlog_tools.queue.cli.commands import COMMANDS, cli
-from binlog_tools.queue.cli.top import ENTER, LEAVE, replication_words
+from binlog_tools.queue.cli.draining import replication_words
+from binlog_tools.queue.cli.top import ENTER, LEAVE
 from tests.end_to_end.test_client import ours
 from tests.script_server import Listener, answer
 from tests.server_process import LIMIT_S, Connection, ServerProcess, theirs
