@@ -125,25 +125,14 @@ def our_jobs(now_ns: int) -> list[StoredJob]:
             State.DELAYED: now_ns + delay_s * NS,
             State.BURIED: now_ns - rng.randrange(1, 1 << 40),
         }.get(state, 0)
-        reserves, timeouts, releases, buries, kicks = (rng.randrange(99) for _ in range(5))
-        jobs.append(
-            StoredJob(
-                job_id * 3,
-                rng.choice([b"default", b"alpha", b"+/;.$_()-Z", b"t" * 200]),
-                state,
-                rng.choice([0, 1, 1, 1024, 2**32 - 1]),
-                delay_s,
-                rng.choice([1, 60, 2**32 - 1]),
-                now_ns - rng.randrange(HOUR_S) * NS,
-                deadline_ns,
-                rng.choice([b"", b"\r\n", b"x\r\ny", rng.randbytes(rng.randrange(3000))]),
-                reserves,
-                timeouts,
-                releases,
-                buries,
-                kicks,
-            )
-        )
+        jobs.append(StoredJob(
+            job_id * 3, rng.choice([b"default", b"alpha", b"+/;.$_()-Z", b"t" * 200]), state,
+            rng.choice([0, 1, 1, 1024, 2**32 - 1]), delay_s, rng.choice([1, 60, 2**32 - 1]),
+            now_ns - rng.randrange(HOUR_S) * NS, deadline_ns,
+            rng.choice([b"", b"\r\n", b"x\r\ny", rng.randbytes(rng.randrange(3000))]),
+            rng.randrange(99), rng.randrange(99), rng.randrange(99), rng.randrange(99),
+            rng.randrange(99),
+        ))  # fmt: skip
     return jobs
 
 

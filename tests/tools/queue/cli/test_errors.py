@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from binlog_tools.queue.cli.commands import COMMANDS, cli
-from tests.end_to_end.test_client import ours
 from tests.ports import free_ports
 from tests.server_process import ServerProcess, theirs
 
@@ -42,7 +42,7 @@ REFUSED = [
     ("delete -t mail --all --state ready", 2, "USAGE", "1 ready job of mail would be deleted"),
     ("put -t mail", 1, "NOTHING", "the input is empty, nothing was put"),
     ("put -t mail --lines", 1, "NOTHING", "the input is empty, nothing was put"),
-    pytest.param(f"put {'x' * 70_000}", 4, "REFUSED", "0 jobs put, 1 not", id="put too big"),
+    pytest.param(f"put {'x' * 170_000}", 4, "REFUSED", "0 jobs put, 1 not", id="put too big"),
     ("move attic --from mail --state buried", 1, "NOTHING", "0 jobs moved into attic"),
 ]
 
@@ -66,10 +66,14 @@ def told(result: Result) -> dict[str, Any]:
 def address(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    command = ours("-p0") if request.param == "ours" else theirs()
-    with ServerProcess(command, tmp_path_factory.mktemp("server")) as server:
-        server.connect().close()
-        address = f"127.0.0.1:{server.port()}"
+    with ExitStack() as stack:
+        if request.param == "ours":
+            address = request.getfixturevalue("server").address
+        else:
+            folder = tmp_path_factory.mktemp("server")
+            server = stack.enter_context(ServerProcess(theirs(), folder))
+            server.connect().close()
+            address = f"127.0.0.1:{server.port()}"
         assert run("put -t mail hello", address).exit_code == 0
         yield address
 

@@ -798,6 +798,42 @@ def test_a_job_whose_command_is_interrupted_has_lost_no_attempt(server: Server) 
     assert [stats[key] for key in ("state", "pri", "reserves", "releases")] == ["delayed", 3, 0, 0]
 
 
+@pytest.mark.exhaustive
+def test_a_command_whose_job_is_lost_is_ended(server: Server) -> None:
+    # Ours only: a beanstalkd forgets timers now and then, and the TTR does not end.
+    job = server.run("put", "-t", "stolen", "--ttr", 2, "x").strip()
+    process = server.start("reserve", "-t", "stolen", "--exec", "echo begun; exec sleep 600")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    # While it stands still, the TTR ends, and somebody else deletes the job.
+    process.send_signal(signal.SIGSTOP)
+    taker = Connection(server.process.port())
+    taker.ask(b"watch stolen\r\n")
+    assert taker.ask(b"reserve-with-timeout 15\r\n").startswith(b"RESERVED %d " % int(job))
+    taker.ask(b"delete %d\r\n" % int(job))
+    taker.close()
+    process.send_signal(signal.SIGCONT)
+    _, said = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 4
+    assert f"job {job} is not ours any more" in said
+
+
+@pytest.mark.exhaustive
+def test_the_job_is_kept_until_all_that_the_command_has_started_was_ended(server: Server) -> None:
+    # Ours only: a beanstalkd forgets timers now and then, and the TTR does not end.
+    job = server.run("put", "-t", "heirs", "--ttr", 2, "x").strip()
+    script = "(trap '' TERM; echo begun; exec sleep 600) & wait"
+    process = server.start("reserve", "-t", "heirs", "--exec", script)
+    assert process.stdout is not None and process.stdout.readline() == "begun\n"
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=LIMIT_S)
+    assert (process.returncode, said) == (
+        143, f"beanstalk: SIGTERM: the command was ended, job {job} was given back\n"
+    )  # fmt: skip
+    (stats,) = server.documents("stats", "-j", job)
+    assert (stats["state"], stats["timeouts"], stats["releases"]) == ("ready", 0, 0)
+
+
 def test_a_job_that_is_cancelled_ends_its_command(server: Server) -> None:
     job = server.run("put", "-t", "cancelled", "--ttr", 1, "x").strip()
     process = server.start("reserve", "-t", "cancelled", "--exec", "echo begun; sleep 600")
