@@ -91,7 +91,11 @@ class LiveSet(LogState):
                 break
             at = frame.records_at + index * frame.rec_size
             if kind not in JOB_KINDS:
-                self._take_other(buffer, frame, index, seq)
+                with suppress(NotUnderstood):
+                    record = decode_record(*frames.whole_record(buffer, frame, index))
+                    self.note(record, seq, frame.base_lsn + index)
+                    if isinstance(record, Start):
+                        self._end_reservations()
             elif kind in FULL:
                 job = self.jobs[job_id] = full_job(buffer, at, seq, frame.heap_at)
                 self.lacking.pop(job_id, None)
@@ -126,15 +130,6 @@ class LiveSet(LogState):
             if newest is not None and newest[1] == State.RESERVED:
                 self.lacking[job_id] = _made_ready(newest)
         self._reserved.clear()
-
-    def _take_other(self, buffer: Buffer, frame: Frame, index: int, seq: int) -> None:
-        try:
-            record = decode_record(*frames.whole_record(buffer, frame, index))
-        except NotUnderstood:
-            return
-        self.note(record, seq, frame.base_lsn + index)
-        if isinstance(record, Start):
-            self._end_reservations()
 
 
 def _made_ready(record: bytes) -> bytes:
@@ -246,7 +241,7 @@ class _Later:
         self.unknown: set[int] = set()
 
     def take(self, buffer: Buffer, frame: Frame, seq: int, first: int) -> None:
-        view = memoryview(buffer)
+        view, lacking = memoryview(buffer), self._live.lacking
         for index, (kind, job_id) in enumerate(frames.kinds_and_ids(buffer, frame)):
             if index < first:
                 continue
@@ -260,21 +255,18 @@ class _Later:
                 continue
             elif kind == Kind.COPY:
                 at = frame.records_at + index * frame.rec_size
-                self._restate(job_id, full_job(view, at, seq, frame.heap_at))
-            elif kind in FULL or job_id not in self._live.lacking:
+                job, newest = full_job(view, at, seq, frame.heap_at), lacking.pop(job_id, None)
+                if newest is None and self._became_ready(job):
+                    self._lose(job_id)
+                else:
+                    self._live.jobs[job_id] = job._replace(record=newest or job.record)
+            elif kind in FULL or job_id not in lacking:
                 # A job that was moved or updated since was another one before.
                 self._lose(job_id)
 
     def _lose(self, job_id: int) -> None:
         self._touched.add(job_id)
         self.unknown.add(job_id)
-
-    def _restate(self, job_id: int, job: LiveJob) -> None:
-        newest = self._live.lacking.pop(job_id, None)
-        if newest is None and self._became_ready(job):
-            self._lose(job_id)
-        else:
-            self._live.jobs[job_id] = job._replace(record=newest or job.record)
 
     def _became_ready(self, job: LiveJob) -> bool:
         """Whether it may have become ready since the point without a record: a delay ended, or the

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 from beanstalk_twisted.binlog.reading.segment import Hole, has_content, walk
@@ -123,10 +124,8 @@ def segments(source: Source, bounds: Bounds = EVERYTHING) -> Iterator[OpenSegmen
 def _headers(source: Source) -> dict[int, NamedHeader]:
     found: dict[int, NamedHeader] = {}
     for seq, name in source.segment_names().items():
-        try:
+        with suppress(FileNotFoundError):
             found[seq] = (name, source.header(name))
-        except FileNotFoundError:
-            continue
     return under_their_numbers(found)
 
 

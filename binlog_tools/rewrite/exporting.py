@@ -360,7 +360,13 @@ def documents(lines: Iterable[bytes], ignored: Counter[str]) -> Iterator[_Number
             raise WrongLine(number, "this is not a JSON object")
         if document.get("v", VERSION) != VERSION:
             raise WrongLine(number, f"version {document['v']!r} is unknown; this reads {VERSION}")
-        _count_unknown(document, ignored)
+        known = FIELDS.get(str(document.get("kind", "job")), document.keys())
+        unknown, tags = document.keys() - known, document.get("tags")
+        if isinstance(tags, dict):
+            unknown |= {f"tags.{name}" for name in tags.keys() - FIELDS["tags"]}
+        for name in unknown:
+            if name in ignored or len(ignored) < MAX_IGNORED:
+                ignored[name] += 1
         yield number, document
 
 
@@ -374,17 +380,6 @@ def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         counts = Counter(key for key, _ in pairs)
         raise _Twins(f"{max(counts, key=counts.__getitem__)!r} stands there twice; leave one out")
     return document
-
-
-def _count_unknown(document: Mapping[str, Any], ignored: Counter[str]) -> None:
-    known = FIELDS.get(str(document.get("kind", "job")), document.keys())
-    unknown = document.keys() - known
-    tags = document.get("tags")
-    if isinstance(tags, dict):
-        unknown |= {f"tags.{name}" for name in tags.keys() - FIELDS["tags"]}
-    for name in unknown:
-        if name in ignored or len(ignored) < MAX_IGNORED:
-            ignored[name] += 1
 
 
 def _read_head(numbered: Iterator[_Numbered], now_ns: int) -> tuple[_Head, list[_Numbered]]:
