@@ -8,8 +8,19 @@ from pathlib import Path
 from typing import Final
 
 from beanstalk_twisted.daemon.options import GROUPS, Option
+from beanstalk_twisted.daemon.removed_options import REMOVED
 
 PAGE: Final = Path(__file__).with_name("options.md")
+
+REMOVED_OPTIONS: Final = """
+## Removed options
+
+A start with any of these ends with exit code 5 and names all of them. `beanstalk doctor`
+[finds them](cli.md#doctor) in units of systemd too.
+
+| option | without it |
+| --- | --- |
+"""
 
 INTRODUCTION: Final = """\
 # Server options
@@ -23,7 +34,7 @@ A number outside its range is clamped, and the server log says so; a port or a p
 range and negative numbers are refused. Options of replication need `--replicate`, and
 `--binlog-archive` needs `--binlog`: else they are refused. Of the other options of the binlog
 without `--binlog` the server log says that they have no effect. Earlier versions had more:
-[removed options](operations.md#removed-options).
+[removed options](#removed-options).
 
 Signals: SIGUSR1 refuses new jobs (drain). SIGHUP reloads the files of `--tubes`, `--access` and TLS
 and reopens the server log. SIGTERM shuts down gracefully; a second one exits immediately.
@@ -32,7 +43,9 @@ and reopens the server log. SIGTERM shuts down gracefully; a second one exits im
 
 def page() -> str:
     """Return the whole page."""
-    return INTRODUCTION + "".join(line for title in GROUPS for line in group_lines(title))
+    groups = "".join(line for title in GROUPS for line in group_lines(title))
+    removed = "".join(f"| `--{name}` | {instead} |\n" for name, instead in REMOVED.items())
+    return INTRODUCTION + groups + REMOVED_OPTIONS + removed
 
 
 def group_lines(title: str) -> Iterator[str]:

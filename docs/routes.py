@@ -14,10 +14,8 @@ PAGE: Final = Path(__file__).with_name("monitoring.md")
 
 TABLES: Final = {
     "GET": "| path under `/api/v1` | what |\n| --- | --- |\n",
-    "POST": "| path under `/api/v1` | what | fields | reply |\n| --- | --- | --- | --- |\n",
+    "POST": "| path under `/api/v1` | what | fields |\n| --- | --- | --- |\n",
 }
-
-RUN: Final = "Run"
 
 
 def page(text: str) -> str:
@@ -42,22 +40,13 @@ def row(route: Route) -> str:
     if route.method == "GET":
         return f"| {path} | {summary} |\n"
     fields = "keys of the policy" if route.body is None else names(route.body, "`{}`", ", ")
-    return f"| {path} | {summary} |{f' {fields}' if fields else ''} | {reply(route)} |\n"
+    return f"| {path} | {summary} |{f' {fields}' if fields else ''} |\n"
 
 
 def names(fields: tuple[Field, ...], form: str, between: str) -> str:
     """Join the names of fields; those that say which jobs are meant are one ellipsis."""
     shown = [form.format(each.name) for each in fields if each not in CRITERIA]
     return between.join(["…", *shown] if CRITERIA[0] in fields else shown)
-
-
-def reply(route: Route) -> str:
-    """Return what a change is answered with."""
-    if route.reply == RUN:
-        return "the run"
-    assert not isinstance(route.reply, str)
-    shown = [f'"{name}":…' for name in route.reply.get("properties", ())]
-    return f"`{{{','.join(shown)}}}`"
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import Final
 from beanstalk_twisted.replication import states
 from beanstalk_twisted.states import Transitions
 from beanstalk_twisted.storage import commit_states
+from beanstalk_twisted.worker.reserver import RESERVER
 
 HERE: Final = Path(__file__).parent
 
@@ -21,6 +22,7 @@ PICTURES: Final = {
         "promotion": states.PROMOTION,
         "publisher": states.PUBLISHER,
     },
+    "worker.md": {"reserver": RESERVER},
 }
 
 

@@ -113,10 +113,18 @@ class OracleProtocol(BeanstalkProtocol):
         while self._input and self._may_go_on() and self._step():
             self._heed()
         self._is_executing = False
-        self._end_chunk()
+        self._turns.send_soon(self.replies)
+        self._turns.plan()
+        if self.paused or not self._is_reading:
+            self._watch_input()
+
+    def answer_late(self, answer: Answer) -> None:
+        """See `BeanstalkProtocol.answer_late`."""
+        self.answer(answer)
+        self._go_on()
 
     def answer(self, answer: Answer) -> None:
-        """See `BeanstalkProtocol.answer`."""
+        """Answer the newest command."""
         write = None if self._command is None else self._command.write
         reply, lsn = answer
         encoded = reply.encode() if write is None else write(reply)

@@ -149,6 +149,11 @@ class Client(ClientService, AwaitedCommands, Deferring):
         self._ready.part(sends_no_more=True)
         return ended
 
+    def abort(self, why: Exception) -> None:
+        """Cut the connection, if there is one; another is made, unless the client was stopped."""
+        if self._newest is not None:
+            self._newest.dialogue.abort(why)
+
     def startService(self) -> None:
         self._continuity.is_stopped = False
         self._logged_endpoint.reset()

@@ -38,7 +38,7 @@ from beanstalk_twisted.replication.standby import Standby
 from beanstalk_twisted.replication.stream.interface import Refused as StreamRefused
 from beanstalk_twisted.replication.stream.interface import Stream
 from beanstalk_twisted.replication.stream_reading import Behind
-from beanstalk_twisted.replication.waits import in_reactor
+from beanstalk_twisted.replication.waits import Node, in_reactor
 from beanstalk_twisted.server.audit import Audit
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import Settings
@@ -249,10 +249,11 @@ class ReplicatedService(WholeService):
             stream=self._stream.url, path=term.directory.path,
         )  # fmt: skip
         settings = self.settings
-        self.state.standby = self.standby(
+        node = Node(
             self._stream, term.directory, term.queue.queue, term.queue.clock, self._reactor, io,
             float(self._replication.lease_s), settings.segment_bytes, self._now_ns, self._who,
         )  # fmt: skip
+        self.state.standby = self.standby(node)
         return self.state.standby.run().addBoth(self._followed, io)
 
     def _followed(self, outcome: T, io: WatchableIo) -> "T | Deferred[T]":
@@ -272,7 +273,7 @@ class ReplicatedService(WholeService):
         self._over = Deferred()
         self.state.publisher = publisher = promoted.publisher
         publisher.lead(
-            Times(queue.now_ns, float(self._replication.timeout_s)), queue.log_failed,
+            Times(queue.now_ns, float(self._replication.timeout_s)), queue.fail_stop,
             PublisherEvents(partial(self._lost, queue), queue.refuse_changes),
         )  # fmt: skip
         queue.context.durability.speak_while(publisher.lease, self._now_ns)

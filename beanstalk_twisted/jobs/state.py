@@ -16,7 +16,7 @@ from beanstalk_twisted.binlog.records.jobs import (
     State,
     as_loaded,
 )
-from beanstalk_twisted.binlog.records.others import Pause, TubePolicy
+from beanstalk_twisted.binlog.records.others import Pause, Record, RememberedKey, TubePolicy
 from beanstalk_twisted.binlog.space_budget import KEY_ENDS
 from beanstalk_twisted.binlog.tags import BATCH_KEYS, EXTENSIONS, METADATA
 from beanstalk_twisted.jobs.bodies import Bodies
@@ -243,6 +243,26 @@ class QueueState(Queues):
             for tube_id, size in zip(jobs.tube_id, jobs.sizes, strict=True):
                 self.tubes.by_id(tube_id).count(1, size)
         self.count_ages(jobs, [self.tubes.by_id(tube_id) for tube_id in tubes])
+
+    def apply_other(self, record: Record, segment: int) -> Tube | None:
+        """Apply a record of a tube that is of no job; none other does anything.
+
+        :param segment: where the record is.
+        :return: the tube, if something was applied.
+        """
+        tube_id = getattr(record, "tube_id", 0)
+        if not self.tubes.has_id(tube_id):
+            return None
+        match record:
+            case Pause():
+                self.apply_pause(record)
+            case TubePolicy():
+                self.apply_policy(record)
+            case RememberedKey():
+                self.unique.remember(record, segment)
+            case _:
+                return None
+        return self.tubes.by_id(tube_id)
 
     def apply_pause(self, record: Pause) -> None:
         tube = self.tubes.by_id(record.tube_id)

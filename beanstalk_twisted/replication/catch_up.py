@@ -1,38 +1,23 @@
 """Catch-up of a server that starts with the stream (docs/replication-log.md, "A start")."""
 
 from collections.abc import Callable, Sequence
-from copy import copy
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
-from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import Damaged, Incompatible
 from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.binlog.segments.format import SegmentHeader
+from beanstalk_twisted.replication import local_log
 from beanstalk_twisted.replication.followed_log import FollowedLog, is_unfinished
 from beanstalk_twisted.replication.local_log import (
     HistoryCheck,
     LocalLog,
     NullReport,
     StreamHistory,
-    began_alone,
-    begins_nowhere,
-    look_at_log,
-    lost_by_stream,
-    newer_message,
-    not_whole,
-    other_store,
-    purge_command,
-    read_followed,
-    remove_loss_note,
-    remove_segments,
-    torn,
-    why_left,
-    written_alone,
 )
 from beanstalk_twisted.replication.membership import NoteText, read_note
 from beanstalk_twisted.replication.states import CATCH_UP, SURVEYING, WAITS_TO_FILL
-from beanstalk_twisted.replication.stream.interface import Message, Stream
+from beanstalk_twisted.replication.stream.interface import Message
 from beanstalk_twisted.replication.stream.messages import (
     MAX_IN_FLIGHT,
     Assembler,
@@ -52,10 +37,8 @@ from beanstalk_twisted.replication.stream_reading import (
     SegmentStart,
     StreamReader,
 )
+from beanstalk_twisted.replication.waits import Node
 from beanstalk_twisted.replication.window import MAX_STEPPED
-from beanstalk_twisted.rules.workqueue import WorkQueue
-from beanstalk_twisted.storage.clock import LogClock
-from beanstalk_twisted.storage.io_thread import Io
 from beanstalk_twisted.storage.opening import cannot_use, load
 
 T = TypeVar("T")
@@ -97,22 +80,21 @@ class CatchUp:
     """
 
     def __init__(
-        self, directory: Directory, io: Io, ask: Ask, stream: Stream,
-        progress: Callable[[int, int], None] = lambda position, last: None,
-        began: Callable[[], None] = lambda: None,
+        self, node: Node, ask: Ask, progress: Callable[[int, int], None],
+        began: Callable[[], None],
     ) -> None:  # fmt: skip
         """:param began: called when `CaughtUp.last` is known.
-        :param progress: told the position of a message that is to be compared, and of the last one.
+        :param progress: called with the position of a message that will be compared, and the last.
         """
-        self._directory = directory
-        self._io = io
-        self._url = stream.url
-        self._reader = StreamReader(stream, ask)
+        self._node = node
+        self._directory = node.directory
+        self._url = node.stream.url
+        self._reader = StreamReader(node.stream, ask)
         self._progress = progress
         self._began = began
         self.state = SURVEYING
         self.notes: list[str] = []
-        self._index = SegmentIndex(self._reader, stream.url, progress)
+        self._index = SegmentIndex(self._reader, self._url, progress)
         self._mark = FillMark()
 
     def _on(self, trigger: str) -> None:
@@ -121,14 +103,13 @@ class CatchUp:
     async def _on_disk(self, work: Callable[[], T]) -> T:
         """:raise CannotUse: the disk refuses."""
         try:
-            return await self._io.run(work)
+            return await self._node.io.run(work)
         except OSError as problem:
             raise cannot_use(self._directory, problem) from problem
 
-    async def run(self, queue: WorkQueue, clock: LogClock, log: FollowedLog) -> CaughtUp:
-        """Catch up with the stream, and load what is here then.
+    async def run(self, log: FollowedLog) -> CaughtUp:
+        """Catch up with the stream, and load what is here then; ``log`` continues from there.
 
-        :param queue: without jobs; ``log`` follows with it.
         :raise BinlogError: the log here or that of the stream cannot be used.
         """
         survey = await self._on_disk(self._look)
@@ -141,22 +122,24 @@ class CatchUp:
             return self._without_segments(survey)
         local = survey.survey.segments
         if local and local[0].header.store_uuid != first.header.store_uuid:
-            raise other_store(self._url, local[0].header.store_uuid, first.header.store_uuid)
+            raise local_log.other_store(
+                self._url, local[0].header.store_uuid, first.header.store_uuid
+            )
         if not survey.names_of_segments:
             # What comes before the first beginning goes on where nobody knows.
             return self._done("snapshot", first.position - 1)
-        return await self._bring_together(survey, first, queue, clock, log)
+        return await self._bring_together(survey, first, log)
 
     def _without_segments(self, found: LocalLog) -> CaughtUp:
         """The stream has messages, and no segment: its filling has begun, and nothing more."""
         if not self._mark.is_filling and self._index.is_of_queue:
-            raise begins_nowhere(self._url)
+            raise local_log.begins_nowhere(self._url)
         if not self._mark.is_filling:
             raise Incompatible(
                 f"{self._url}: no segment begins among its first messages: it is no log of "
                 f"a queue, or of a later version. Name another stream with --replicate; if it was "
                 f"made for this queue somebody else writes to it: purge it "
-                f"({purge_command(self._url)}), and start again."
+                f"({local_log.purge_command(self._url)}), and start again."
             )
         if self._may_fill(found):
             return self._done("fill", self._reader.ends.last)
@@ -181,41 +164,47 @@ class CatchUp:
         for name in directory.names():
             if is_unfinished(name):
                 directory.remove(name)
-        return look_at_log(directory, lambda done, total: None)
+        return local_log.look_at_log(directory, lambda done, total: None)
 
     async def _bring_together(
-        self, found: LocalLog, first: SegmentStart, queue: WorkQueue, clock: LogClock,
-        log: FollowedLog,
+        self, found: LocalLog, first: SegmentStart, log: FollowedLog
     ) -> CaughtUp:  # fmt: skip
         self._on("locate")
-        if self._mark.is_filling and self._may_fill(found) and await self._is_part_of_ours(first):
-            return self._done("fill", self._reader.ends.last)
+        may_fill = self._mark.is_filling and self._may_fill(found)
         common, positions = await self._common(found, first)
         check = HistoryCheck(self._directory, common, self.notes, found.oldest_alive)
         going = None
         if common is not None:
             self._on("compare")
             going = await self._compare(check, positions[common])
+            is_all = positions[common] == first.position and not going.differs
+            if may_fill and is_all and self._mark.is_filling:
+                if going.seen_to < self._reader.ends.last:
+                    # Nothing of a filling expires: whoever has answered does not know all yet.
+                    raise Behind(f"message {going.seen_to + 1} could not be read")
+                return self._done("fill", self._reader.ends.last)
         await self._refuse_loss(found, first, common, positions, check)
         if going is None or not check.has_common:
             self._on("discard")
             await self._on_disk(check.remove_all)
-            await self._on_disk(partial(remove_loss_note, self._directory))
+            await self._on_disk(partial(local_log.remove_loss_note, self._directory))
             return self._done("snapshot", first.position - 1)
         self._on("cut")
         await self._on_disk(check.finish)
-        await self._on_disk(partial(remove_loss_note, self._directory))
+        await self._on_disk(partial(local_log.remove_loss_note, self._directory))
         is_same = not (check.has_cut or found.survey.problems)
-        read = (lambda *_: Replay(found.survey)) if is_same else read_followed
+        read = (lambda *_: Replay(found.survey)) if is_same else local_log.read_followed
+        node = self._node
+        loading = partial(
+            load, node.directory, node.queue, node.clock, NullReport(), read, is_followed=True
+        )
         self._on("load")
         try:
-            replay = await self._on_disk(
-                partial(load, self._directory, queue, clock, NullReport(), read, is_followed=True)
-            )
+            replay = await self._on_disk(loading)
         except Damaged as problem:
             self._on("discard")
             # It ended before it was told which segments are dead, whose jobs it has states of.
-            await self._on_disk(partial(remove_segments, self._directory))
+            await self._on_disk(partial(local_log.remove_segments, self._directory))
             raise Behind(
                 f"the log here could not be read alone and was removed: {problem}"
             ) from problem
@@ -245,7 +234,6 @@ class CatchUp:
         positions = await self._positions(headers)
         if not positions:
             return None, positions
-        # Where a filling ends is not known: all of it is gone through.
         sure = [] if self._mark.is_filling else _in_place(positions)
         if not (sure or self._mark.is_filling) and await self._is_late(found, first, positions):
             return None, {}
@@ -255,7 +243,8 @@ class CatchUp:
         """Where these segments begin, the newest first, up to one that is in place."""
         positions: dict[int, int] = {}
         for header in headers:
-            if _in_place(positions):
+            # Where a filling ends is not known: all of it is gone through.
+            if _in_place(positions) and not self._mark.is_filling:
                 break
             beginning = await self._index.find(header)
             if beginning is not None and beginning.header == header:
@@ -282,9 +271,9 @@ class CatchUp:
 
         :raise Incompatible: it is; nothing was changed.
         """
-        lost = await self._on_disk(partial(why_left, self._directory))
+        lost = await self._on_disk(partial(local_log.why_left, self._directory))
         if lost is not None and (common is None or await self._on_disk(check.would_cut)):
-            raise lost_by_stream(self._directory.path, self._url, lost)
+            raise local_log.lost_by_stream(self._directory.path, self._url, lost)
         headers = [segment.header for segment in found.survey.segments]
         [base] = [each for each in headers if each.seq == common] or [first.header]
         is_older = found.oldest_alive < first.header.seq
@@ -294,47 +283,29 @@ class CatchUp:
         start = first.position if common is None else positions[common]
         # With this `StreamHistory.trim_seq` the rest counts for nothing.
         enough = 1 << 64 if is_later else first.header.seq
-        told, ahead = StreamHistory(), self._reader.all_from(start)
-        while told.trim_seq < enough and (message := await ahead.next()) is not None:
+        told = StreamHistory()
+        async for message in self._reader.all_from(start):
             told.take(decode(message.payload))
-        began = began_alone(headers, base.incarnation, told.headers)
+            if told.trim_seq >= enough:
+                break
+        began = local_log.began_alone(headers, base.incarnation, told.headers)
         path, url = self._directory.path, self._url
         if began is not None:
-            raise written_alone(path, url, began)
+            raise local_log.written_alone(path, url, began)
         if is_older and told.trim_seq < first.header.seq:
-            raise not_whole(url, first.header.seq, told.trim_seq)
+            raise local_log.not_whole(url, first.header.seq, told.trim_seq)
 
     # Comparing.
 
-    async def _is_part_of_ours(self, first: SegmentStart) -> bool:
-        """Whether this server has filled a part of the stream: all that is there is here."""
-        check = HistoryCheck(self._directory, None, [])
-        going, is_filling = await self._look_through(check, first.position)
-        if not is_filling or going.differs:
-            return False
-        if going.seen_to < self._reader.ends.last:
-            # Nothing of a filling expires: whoever has answered does not know all of it yet.
-            raise Behind(f"message {going.seen_to + 1} could not be read")
-        return True
-
-    async def _look_through(
-        self, check: HistoryCheck, position: int
-    ) -> "tuple[_Comparing, bool]":  # fmt: skip
-        """:return: how far it has come, and whether the stream is being filled there."""
-        mark = copy(self._mark)
-        going = await self._compare(check, position)
-        is_filling, self._mark = self._mark.is_filling, mark
-        return going, is_filling
-
     async def _compare(self, check: HistoryCheck, position: int) -> "_Comparing":
-        ahead, going = self._reader.all_from(position), _Comparing(self._url, position, self._mark)
-        is_same = True
-        while is_same and (messages := await ahead.some()):
+        going = _Comparing(self._url, position, self._mark)
+        async for messages in self._reader.batches_from(position):
             self._progress(messages[0].position, self._reader.ends.last)
-            is_same = await self._on_disk(partial(going.compare, check, messages))
+            if not await self._on_disk(partial(going.compare, check, messages)):
+                break
         if going.gaps.is_torn and (since := going.gaps.since) is not None:
             await self._reader.refuse_purged(since + 1)
-            raise torn(self._url, since)
+            raise local_log.torn(self._url, since)
         return going
 
 
@@ -383,7 +354,7 @@ class _Comparing:
         self._is_handed_over = False
         self.seen_to, found = message.position, decode(message.payload)
         if isinstance(found, Malformed) and found.is_newer:
-            raise newer_message(self._url, message.position, found.why)
+            raise local_log.newer_message(self._url, message.position, found.why)
         if isinstance(found, Malformed) or self._assembler.passes_over(found):
             self.gaps.passed_over()
         elif isinstance(found, Part):

@@ -7,7 +7,8 @@ from beanstalk_twisted.binlog.batches import Position
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import Incompatible
 from beanstalk_twisted.binlog.reading.replay import Replay
-from beanstalk_twisted.binlog.records.others import CleanStop, Record, Seal, Trim
+from beanstalk_twisted.binlog.reading.survival import LogMarks
+from beanstalk_twisted.binlog.records.others import Record
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
     AFTER_UNCLEAN_STOP,
@@ -50,7 +51,7 @@ class Piece(NamedTuple):
                     yield frame, at
 
 
-class FollowedLog:
+class FollowedLog(LogMarks):
     """Which writes of a stream go on where a log ends, so that this server can go on with it behind
     any of them; a `storage.opening.Predecessor`.
 
@@ -60,17 +61,16 @@ class FollowedLog:
 
     :ivar segment: number of the newest segment, 0 in an empty log.
     :ivar last_lsn: LSN of the newest record that was taken in.
-    :ivar time_ns: the newest log time; ``trim_seq`` below which segments are dead.
     :ivar end: length of the newest segment.
     :ivar term: the newest one in the log that it goes on from.
     """
 
     def __init__(self) -> None:
-        self.segment = self.last_lsn = self.time_ns = self.trim_seq = self.end = 0
+        super().__init__()
+        self.segment = self.last_lsn = self.end = 0
         self.term = NO_TERM
         self._header: SegmentHeader | None = None
         self._ends: dict[int, int] = {}
-        self._is_clean = True
         self._is_sealed = False
 
     def go_on_from(self, found: Replay) -> None:
@@ -86,7 +86,8 @@ class FollowedLog:
         self.end = newest.ending.offset
         self.last_lsn = newest.ending.next_lsn - 1
         self.time_ns, self.trim_seq = small.time_ns, small.trim_seq
-        self._is_clean = small.is_clean
+        self.next_job_id, self.next_tube_id = small.next_job_id, small.next_tube_id
+        self.is_clean = small.is_clean
         self._is_sealed = newest.has_trailer
 
     @property
@@ -191,7 +192,8 @@ class FollowedLog:
             self._header, self.segment = header, header.seq
             # The first one that is read may have no records.
             self.last_lsn = max(self.last_lsn, header.first_lsn - 1)
-            self.trim(header.trim_seq)
+            self.note_header(header)
+            self._forget_dead()
         self._ends[self.segment] = write.offset + end
         self.end, self._is_sealed = write.end, write.seals
         self.time_ns = max(self.time_ns, write.time_ns)
@@ -199,22 +201,11 @@ class FollowedLog:
             self.last_lsn = frame.next_lsn - 1
             self.time_ns = max(self.time_ns, frame.time_ns)
 
-    # What its records say of the log itself.
+    def note(self, record: Record, segment: int, lsn: int) -> None:
+        super().note(record, segment, lsn)
+        self._forget_dead()
 
-    def has_job(self) -> None:
-        """A record of a job comes next: a clean stop is not the last one any more."""
-        self._is_clean = False
-
-    def has_other(self, record: Record) -> None:
-        """A record of no job comes next."""
-        self._is_clean = isinstance(record, CleanStop) or (
-            self._is_clean and isinstance(record, Seal)
-        )
-        if isinstance(record, Trim):
-            self.trim(record.seq)
-
-    def trim(self, seq: int) -> None:
-        self.trim_seq = max(self.trim_seq, seq)
+    def _forget_dead(self) -> None:
         for dead in [each for each in self._ends if each < self.trim_seq]:
             del self._ends[dead]
 
@@ -231,7 +222,7 @@ class FollowedLog:
             return Position(1, 1, 0, 1, store_uuid, 0, 1, 0)
         return Position(
             self.segment + 1, self.last_lsn + 1, self._ends[self.segment], max(self.trim_seq, 1),
-            header.store_uuid, 0 if self._is_clean else AFTER_UNCLEAN_STOP, header.incarnation + 1,
+            header.store_uuid, 0 if self.is_clean else AFTER_UNCLEAN_STOP, header.incarnation + 1,
             self.time_ns, ends=dict(self._ends),
         )  # fmt: skip
 

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from contextlib import closing
+from functools import cached_property
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -201,20 +202,17 @@ class HistoryCheck:
         self._begun: tuple[int, int] = 0, 0
         self._log = FollowedLog()
         self._sealed: set[int] = set()
-        self._sizes: dict[int, int] | None = None
         self.has_cut = False
 
-    @property
+    @cached_property
     def _local(self) -> dict[int, int]:
         """Where the content of each segment here ends."""
-        if self._sizes is None:
-            self._sizes = {}
-            for name in self._directory.names():
-                seq = parse_segment_name(name)
-                if seq is not None:
-                    size = len(self._directory.read(name))
-                    self._sizes[seq] = file_content_end(self._directory, name, 0, size)
-        return self._sizes
+        sizes: dict[int, int] = {}
+        for name in self._directory.names():
+            if (seq := parse_segment_name(name)) is not None:
+                size = len(self._directory.read(name))
+                sizes[seq] = file_content_end(self._directory, name, 0, size)
+        return sizes
 
     @property
     def has_common(self) -> bool:

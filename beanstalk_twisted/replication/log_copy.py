@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
@@ -120,7 +119,6 @@ class LogCopy:
         self._pieces: list[Piece] = []
         self._trim_seq = self._trimmed = 0
         self._is_writing = self._has_failed = False
-        self._idle: list[Deferred[None]] = []
         self._syncing: IDelayedCall | None = None
 
     def begin(self, seq: int) -> None:
@@ -150,9 +148,8 @@ class LogCopy:
         """:raise WriteFailed: the disk refused."""
         self._stop_syncs()
         while self._is_writing:
-            idle: Deferred[None] = Deferred()
-            self._idle.append(idle)
-            await idle
+            # One piece of work after the other: what was given to the disk is done then.
+            await self._io.run(lambda: None)
         if not self._has_failed:
             await self._io.run(self._files.close)
 
@@ -177,7 +174,6 @@ class LogCopy:
         if self._syncing is None:
             self._syncing = self._reactor.callLater(SYNC_S, self._sync)
         self._go_on()
-        self._tell_idle()
 
     def _sync(self) -> None:
         self._syncing = None
@@ -189,13 +185,6 @@ class LogCopy:
         if not self._has_failed:
             self._has_failed = True
             self._failed(failure)
-        self._tell_idle()
-
-    def _tell_idle(self) -> None:
-        if not self._is_writing:
-            idle, self._idle = self._idle, []
-            for each in idle:
-                each.callback(None)
 
 
 SLICE_RECORDS: Final = 250
@@ -231,7 +220,7 @@ class Applying:
     def _apply(self, piece: Piece) -> Iterator[None]:
         following, header = self._queue.following, piece.header
         if header is not None:
-            following.not_below(header.next_job_id)
+            following.not_below(self._log.next_job_id)
             if header.flags & REHOMED:
                 # Its first records may rest on names of the segment before it.
                 self._name_tubes(piece)
@@ -275,7 +264,7 @@ class Applying:
             frames.record_arrays(content, frame, range(frame.n_rec))[0],
             frames.heap(content, frame),
         )
-        self._log.has_job()
+        self._log.note_job(max(ids))
         size = frame.rec_size
         for first in range(0, len(ids), BULK_RECORDS):
             last = min(first + BULK_RECORDS, len(ids))
@@ -294,13 +283,15 @@ class Applying:
     def _apply_record(self, piece: Piece, frame: Frame, at: int) -> Iterator[None] | None:
         """:return: what is left to be done, if it is done in slices."""
         raw, data = frames.whole_record(piece.write.content, frame, at)
+        segment, lsn = piece.write.segment, frame.base_lsn + at
         if raw[TYPE] not in JOB_KINDS:
-            return self._apply_other(decode_record(raw, data), piece.write.segment)
-        self._log.has_job()
-        lsn = frame.base_lsn + at if self._queue.state.jobs.keeps_places else 0
-        self._queue.following.job(decode_job(raw, data), lsn, piece.write.segment, frame.time_ns)
+            return self._apply_other(decode_record(raw, data), segment, lsn)
+        self._log.note_job(raw[JOB_ID])
+        kept_lsn = lsn if self._queue.state.jobs.keeps_places else 0
+        self._queue.following.job(decode_job(raw, data), kept_lsn, segment, frame.time_ns)
         return None
 
-    def _apply_other(self, record: Record, segment: int) -> Iterator[None]:
-        self._log.has_other(record)
+    def _apply_other(self, record: Record, segment: int, lsn: int) -> Iterator[None]:
+        self._log.note(record, segment, lsn)
+        self._queue.following.not_below(self._log.next_job_id, self._log.next_tube_id)
         yield from (None for _ in self._queue.following.other(record, segment))

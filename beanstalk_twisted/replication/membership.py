@@ -38,9 +38,8 @@ class Identity(NamedTuple):
     """Who a server is.
 
     :ivar name: ``host:port``, as people see it and `promote` takes it.
-    :ivar id: of its process: no other has the same, nor has the next on the same machine.
-    :ivar addresses: where it listens, ``address:port`` of clients and HTTP, without those that say
-        no address.
+    :ivar id: of its process: no other has the same.
+    :ivar addresses: where it listens, ``address:port`` of clients and HTTP.
     """
 
     name: str
@@ -51,9 +50,8 @@ class Identity(NamedTuple):
 class NoteText(NamedTuple):
     """What a note says of its sender; empty where it does not.
 
-    :ivar to: of a HANDED_OVER, the id of the standby that is to be active, or its name.
-    :ivar lease_s: of a HEARTBEAT, for how long the sender may speak at most when nothing that it
-        appends is accepted, seconds.
+    :ivar to: of a HANDED_OVER, the id or name of the next active server.
+    :ivar lease_s: of the sender, seconds.
     """
 
     name: str = ""
@@ -62,12 +60,11 @@ class NoteText(NamedTuple):
     lease_s: float = 0.0
 
     def is_for(self, who: Identity) -> bool:
-        """Whether this server may begin at once; who has handed over waits for others first."""
+        """Return True if this server may begin immediately."""
         return self.id != who.id and self.to in ("", who.id, who.name)
 
 
 def note_text(who: Identity, to: str = "", lease_s: float = 0.0) -> bytes:
-    """:param to: the id of the next active standby, or empty; ``lease_s`` 0 says nothing."""
     said = {"name": who.name, "id": who.id, "to": to, "lease_s": lease_s}
     return json.dumps({key: value for key, value in said.items() if value}).encode()
 
@@ -82,10 +79,9 @@ def read_note(text: bytes) -> NoteText:
 class Presence(NamedTuple):
     """What a server tells of itself.
 
-    :ivar position: of the newest message of the stream that it has appended, or applied.
-    :ivar lsn: LSN of the last record that it has, written or applied.
+    :ivar position: of the newest message that it has appended, or applied; ``lsn`` likewise.
     :ivar addresses: `Identity.addresses`, with a space between two.
-    :ivar is_in_sync: whether it is active, or may become so at once.
+    :ivar is_in_sync: it is active, or may become so immediately.
     """
 
     name: str
@@ -134,19 +130,17 @@ def decode_presence(told: bytes) -> Presence | None:
 
 
 class Situation(NamedTuple):
-    """How replication is, for whoever looks after this server.
+    """How replication is, for monitoring; see `Presence` too.
 
     :ivar why: why it does not serve changes now, as the rest of a sentence; empty if it does.
-    :ivar who: this server; ``active`` the name of the one that is active, empty if none is known.
+    :ivar who: this server; ``active`` the name of the active one, empty if none is known.
     :ivar lag_records: of a standby, what it has not applied; of the active server, what the stream
         has not acknowledged.  ``lag_bytes`` the same; ``lag_s`` since when there is any, seconds.
     :ivar takeovers: how often this process has become active; ``fenced`` how often another server
         has taken its place unasked.
-    :ivar position: of the newest message that it has appended, or applied.
     :ivar lease_s: of the active server, seconds for which it may still speak; 0 of a standby.
-    :ivar is_in_sync: whether it is active, or may become so at once.
-    :ivar problems: what of the stream does not keep what is promised, and was not so when it was
-        opened, a line each.
+    :ivar problems: settings of the stream that do not keep what is promised and have changed since
+        it was opened, a line each.
     :ivar behind: messages that the last standby lacks, as the active server sees it.
     :ivar copies: where the stream is stored; None while NATS does not say.
     """
@@ -171,7 +165,7 @@ class Situation(NamedTuple):
 
     @property
     def is_stream_silent(self) -> bool:
-        """Whether the active server waits for the stream, or refuses changes because of that."""
+        """Return True if the active server waits for the stream, or refuses changes therefore."""
         return self.role == ACTIVE and (bool(self.why) or not self.lease_s)
 
     def stats(self) -> Values:
@@ -222,18 +216,16 @@ class NoSuccessor(Exception):
 
 
 class Membership:
-    """The other servers that are there, as this one has heard.
-
-    Beside the stream each server tells once a second how far it is and where it listens
-    (`Stream.tell`); what is lost of that is told anew.
-    """
+    """The other servers that are there, by what each tells once a second (`Stream.tell`)."""
 
     def __init__(self, who: Identity) -> None:
         self.who = who
         self._heard: dict[str, tuple[int, Presence, int]] = {}
 
     def hear(self, told: bytes, now_ns: int, position: int = 0) -> None:
-        """Somebody, perhaps this server, has told this, when the newest message had a position."""
+        """:param told: by any server, perhaps this one.
+        :param position: of the newest message then.
+        """
         presence = decode_presence(told)
         if presence is None or presence.id == self.who.id:
             return
@@ -266,11 +258,10 @@ class Membership:
             del self._heard[each]
 
     def successor(self, now_ns: int, position: int, name: str = "") -> Presence:
-        """Whom to hand over to: of those wanted the one that has the most.
+        """Return the standby to hand over to: the one that has the most.
 
         :param position: of the newest message.
-        :param name: a name, an address, or the host or port of one; empty for anybody.
-        :raise NoSuccessor: nobody can be.
+        :param name: a name, an address, or the host or port of one; empty for any.
         """
         standbys = self.standbys(now_ns)
         there = ", ".join(sorted({each.shown() for each in standbys})) or "none"

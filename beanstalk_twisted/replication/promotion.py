@@ -29,7 +29,7 @@ from beanstalk_twisted.replication.local_log import NullReport, remove_loss_note
 from beanstalk_twisted.replication.membership import Identity, note_text
 from beanstalk_twisted.replication.publisher import Publisher
 from beanstalk_twisted.replication.states import IDLE, PROMOTION
-from beanstalk_twisted.replication.stream.interface import HeldLease, Stream, WrongPosition
+from beanstalk_twisted.replication.stream.interface import HeldLease, WrongPosition
 from beanstalk_twisted.replication.stream.messages import (
     NO_TERM,
     PART_BYTES,
@@ -41,10 +41,8 @@ from beanstalk_twisted.replication.stream.messages import (
     write_of,
 )
 from beanstalk_twisted.replication.stream_reading import Behind
-from beanstalk_twisted.replication.waits import Waits
-from beanstalk_twisted.rules.workqueue import WorkQueue
-from beanstalk_twisted.storage.clock import LogClock
-from beanstalk_twisted.storage.io_thread import Io, Reactor
+from beanstalk_twisted.replication.waits import Node, Waits
+from beanstalk_twisted.storage.io_thread import Io
 from beanstalk_twisted.storage.opening import (
     Beginning,
     OpenLog,
@@ -74,59 +72,44 @@ async def fill(
     :raise Damaged: a segment cannot be read.
     :raise StreamError: as `Publisher.append`.
     """
-    filling = _Filling(publisher, sum(ends.values()), progress)
+    done, total = 0, sum(ends.values())
+    under_way: deque[Deferred[int]] = deque()
+
+    def append(payload: bytes, begins: int = 0) -> "Deferred[int]":
+        under_way.append(publisher.append(payload, begins=begins))
+        return under_way[-1]
+
+    def note_done(position: int, size: int) -> int:
+        nonlocal done
+        done = min(done + size, total)
+        progress(done, total)
+        return position
+
+    async def rest(most_bytes: int = -1) -> None:
+        while under_way and publisher.waiting_bytes > most_bytes:
+            await under_way.popleft()
+
     try:
         text = note_text(who)
-        filling.append(encode_note(Kind.FILL_BEGINS, log_lsn, log_ns(), text, min(ends, default=0)))
+        append(encode_note(Kind.FILL_BEGINS, log_lsn, log_ns(), text, min(ends, default=0)))
         # Of two that fill at once one ends here, and nothing of it comes in behind the other's.
-        await filling.rest()
+        await rest()
         last_lsn = 0
         for seq, end in ends.items():
             writes = pieces(directory, seq, end)
             while (write := await io.run(partial(next, writes, None))) is not None:
-                await filling.write(write)
+                await rest(MAX_AHEAD_BYTES)
+                first, *others = encode_write(write)
+                newest = append(first, write.segment if write.begins else 0)
+                for part in others:
+                    newest = append(part)
+                newest.addCallback(note_done, len(write.content))
                 last_lsn = write.last_lsn
-        filling.append(encode_note(Kind.FILL_ENDS, last_lsn, log_ns(), text))
-        await filling.rest()
+        append(encode_note(Kind.FILL_ENDS, last_lsn, log_ns(), text))
+        await rest()
     finally:
-        filling.leave()
-
-
-class _Filling:
-    def __init__(
-        self, publisher: Publisher, total: int, progress: Callable[[int, int], None]
-    ) -> None:
-        self._publisher = publisher
-        self._done, self._total = 0, total
-        self._progress = progress
-        self._appended: deque[Deferred[int]] = deque()
-
-    def append(self, payload: bytes, begins: int = 0) -> "Deferred[int]":
-        appended = self._publisher.append(payload, begins=begins)
-        self._appended.append(appended)
-        return appended
-
-    async def write(self, write: Write) -> None:
-        """Append a piece when there is not too much ahead of it."""
-        while self._appended and self._publisher.waiting_bytes > MAX_AHEAD_BYTES:
-            await self._appended.popleft()
-        begins = write.segment if write.begins else 0
-        for part in encode_write(write):
-            appended, begins = self.append(part, begins), 0
-        appended.addCallback(self._note_done, len(write.content))
-
-    async def rest(self) -> None:
-        while self._appended:
-            await self._appended.popleft()
-
-    def leave(self) -> None:
-        for appended in self._appended:
+        for appended in under_way:
             appended.addErrback(_ignore)
-
-    def _note_done(self, position: int, size: int) -> int:
-        self._done += size
-        self._progress(min(self._done, self._total), self._total)
-        return position
 
 
 def pieces(directory: Directory, seq: int, end: int) -> Iterator[Write]:
@@ -230,23 +213,10 @@ class Promotion:
     :ivar state: one of `states.PROMOTION`.
     """
 
-    def __init__(
-        self, stream: Stream, directory: Directory, queue: WorkQueue, clock: LogClock,
-        reactor: Reactor, io: Io, waits: Waits, lease_s: float, segment_bytes: int,
-        now_ns: Callable[[], int], who: Identity, made: type[Publisher],
-    ) -> None:  # fmt: skip
-        """:param made: told of what appends this server's messages, from its first one on."""
-        self._stream = stream
-        self._directory = directory
-        self._queue = queue
-        self._clock = clock
-        self._reactor = reactor
-        self._io = io
+    def __init__(self, node: Node, waits: Waits, made: type[Publisher]) -> None:
+        """:param made: what appends this server's messages, from its first one on."""
+        self._node = node
         self._waits = waits
-        self._lease_s = lease_s
-        self._segment_bytes = segment_bytes
-        self._now_ns = now_ns
-        self._who = who
         self._made = made
         self._publisher: Publisher | None = None
         self.state = IDLE
@@ -269,9 +239,10 @@ class Promotion:
         :raise Behind: another server was first.
         """
         self._on("fill")
-        loading = partial(load, self._directory, self._queue, self._clock, NullReport())
-        found: Replay = await self._waits.wait(self._io.run(loading))
-        beginning = await self._waits.wait(self._io.run(partial(self._prepare, found)))
+        node = self._node
+        loading = partial(load, node.directory, node.queue, node.clock, NullReport())
+        found: Replay = await self._waits.wait(node.io.run(loading))
+        beginning = await self._waits.wait(node.io.run(partial(self._prepare, found)))
         self._on("upload")
         publisher = self._new_publisher(position)
         is_purged: list[Future[None]] = []
@@ -279,21 +250,21 @@ class Promotion:
         def purge_and_tell(done: int, total: int) -> None:
             if not is_purged:
                 # What was filled before is fenced off now.
-                is_purged.append(self._stream.purge(position + 1))
+                is_purged.append(node.stream.purge(position + 1))
             progress(done, total)
 
         before = found.position(bytes(16))
         try:
             await fill(
-                publisher, self._directory, self._io, before.ends, before.next_lsn - 1, self._who,
-                self._clock.now_ns, purge_and_tell,
+                publisher, node.directory, node.io, before.ends, before.next_lsn - 1, node.who,
+                node.clock.now_ns, purge_and_tell,
             )  # fmt: skip
             return await self._append(beginning, publisher)
         except WrongPosition as problem:
             raise Behind(f"another server has appended to it: {problem}") from problem
 
     def _prepare(self, found: Predecessor) -> Beginning:
-        return prepare(self._queue, self._clock, self._segment_bytes, found)
+        return prepare(self._node.queue, self._node.clock, self._node.segment_bytes, found)
 
     async def begin_segment(self, log: FollowedLog, position: int) -> Begun:
         """Begin a segment behind the log that was followed.
@@ -301,26 +272,27 @@ class Promotion:
         :param position: of the newest message, which was applied.
         :raise WrongPosition: another server was first; this one may go on following.
         """
-        self._clock.not_before(log.time_ns)
+        self._node.clock.not_before(log.time_ns)
         beginning = self._prepare(log)
         try:
             return await self._append(beginning, self._new_publisher(position))
         except WrongPosition:
             self._on("refused")
             self._publisher = None
-            self._queue.stop_keeping()
+            self._node.queue.stop_keeping()
             raise
 
     def _new_publisher(self, position: int) -> Publisher:
+        node, lease = self._node, HeldLease(self._node.lease_s)
         self._publisher = publisher = self._made(
-            self._stream, self._reactor, self._now_ns, HeldLease(self._lease_s), position, self._who
+            node.stream, node.reactor, node.now_ns, lease, position, node.who
         )
         return publisher
 
     async def _append(self, beginning: Beginning, publisher: Publisher) -> Begun:
         """:raise WrongPosition: another server was first."""
         self._on("begin")
-        write = write_of(beginning.batch, self._clock.now_ns())
+        write = write_of(beginning.batch, self._node.clock.now_ns())
         publisher.begin_term(term_of(write) or NO_TERM)
         first, *others = encode_write(write)
         # Nothing of a server that is not the first one may come in behind that one.
@@ -333,8 +305,8 @@ class Promotion:
             for each in appended:
                 each.addErrback(_ignore)
         # Nothing is said to anybody before the lease is in the stream, which does not expire.
-        text = note_text(self._who, lease_s=publisher.lease.seconds)
-        note = encode_note(Kind.HEARTBEAT, write.last_lsn, self._clock.now_ns(), text)
+        text = note_text(self._node.who, lease_s=publisher.lease.seconds)
+        note = encode_note(Kind.HEARTBEAT, write.last_lsn, self._node.clock.now_ns(), text)
         await self._waits.wait(publisher.append(note, lsn=write.last_lsn))
         self._on("accepted")
         return Begun(beginning, publisher)
@@ -342,12 +314,12 @@ class Promotion:
     async def write(self, begun: Begun, why: str) -> Promoted:
         """This server is active: bring its own disk to where the stream is."""
         writing = partial(self._write_all, begun.beginning)
-        opened = await self._waits.wait(self._io.run(writing))
-        self._queue.finish_following(self._clock.now_ns())
+        opened = await self._waits.wait(self._node.io.run(writing))
+        self._node.queue.finish_following(self._node.clock.now_ns())
         self._on("written")
         return Promoted(opened, begun.publisher, why)
 
     def _write_all(self, beginning: Beginning) -> OpenLog:
-        remove_loss_note(self._directory)
-        notes = tidied(self._directory, beginning.found)
-        return write_beginning(self._directory, beginning, notes, is_witnessed=True)
+        remove_loss_note(self._node.directory)
+        notes = tidied(self._node.directory, beginning.found)
+        return write_beginning(self._node.directory, beginning, notes, is_witnessed=True)

@@ -64,12 +64,7 @@ LONGEST_RETRY_S: Final = 1.0
 
 
 class Times(NamedTuple):
-    """Clock and timeouts of an active server.
-
-    :ivar log_ns: log time.
-    :ivar refuse_s: how long the oldest message waits before changes are refused, seconds.
-    :ivar hand_over_s: how long an ordered stop waits for the stream, seconds.
-    """
+    """Log time, and the timeouts of an active server."""
 
     log_ns: Callable[[], int]
     refuse_s: float = REPLICATE_TIMEOUT_S
@@ -77,10 +72,8 @@ class Times(NamedTuple):
 
 
 class PublisherEvents(NamedTuple):
-    """Callbacks of a `Publisher`; the defaults do nothing.
-
-    :ivar fenced: called once: nothing may be appended any more.
-    :ivar refuses: called when changes are refused from now on, or no longer.
+    """Callbacks of a `Publisher`: ``fenced`` is called once, when nothing may be appended any more;
+    ``refuses`` when it begins to refuse changes, and when it ends that.
     """
 
     fenced: Callable[[StreamError], None] = lambda error: None
@@ -90,11 +83,8 @@ class PublisherEvents(NamedTuple):
 class PublisherFigures(NamedTuple):
     """What monitoring shows of the active server's side, as of now.
 
-    :ivar position: of the last message that is known to be in the stream.
     :ivar waiting_records: published and not acknowledged, and ``waiting_bytes`` their messages.
-    :ivar waiting_ns: for how long the oldest message has waited; 0 if none waits.
-    :ivar lease_ns: what is left of the lease; 0 if it is over.
-    :ivar trouble: why the stream takes nothing, as far as that is known; empty while it does.
+    :ivar waiting_ns: the age of the oldest message; ``lease_ns`` what is left of the lease.
     """
 
     position: int
@@ -111,19 +101,16 @@ class Publisher:
     """Appends to a stream: in order, several messages under way at a time, none twice.  From `lead`
     on it is the `Replica` of a log.  All methods are called in the reactor's thread.
 
-    Each message expects the one before it, so a stream that has taken any other refuses it.  Where
-    an answer is missing, or is that refusal, the stream is asked (`Reconciliation`): what is
-    there is in; what is missing is sent again with the same expected position, so that one of the
-    two is refused.  The first error that is final ends it: the server is *fenced*, its lease is
-    over at that moment.
+    Each message expects the one before it, so a stream that has taken any other refuses it.  After
+    a missing answer, or that refusal, the stream is asked (`Reconciliation`); what is missing is
+    sent again with the same expected position, so that one of the two is refused.  The first final
+    error ends it: the server is *fenced*, and its lease is over at that moment.
 
     :ivar state: one of `states.PUBLISHER`.
-    :ivar segments: where they begin in the stream, and what is purged.
     :ivar acknowledged_lsn: records up to this one are in the stream.
     :ivar refuses: whether changes are refused, since a message has waited for too long.
     :ivar changed: called when more is acknowledged, or the lease renewed.
-    :ivar events: its callbacks.
-    :ivar successor: the id of the server to hand over to; empty for whoever can.
+    :ivar successor: the id of the server to hand over to; empty for any.
     :ivar trouble: why the stream takes nothing, in words, as heard last; empty while it does.
     """
 
@@ -131,9 +118,7 @@ class Publisher:
         self, stream: Stream, reactor: Reactor, now_ns: Callable[[], int], lease: HeldLease,
         position: int, who: Identity,
     ) -> None:  # fmt: skip
-        """:param now_ns: the monotonic clock of the lease, which each accepted message renews.
-        :param position: of the last message in the stream.
-        """
+        """:param position: of the last message in the stream."""
         self.state = BEGINNING
         self.acknowledged_lsn = self._published_lsn = 0
         self.refuses = False
@@ -164,7 +149,6 @@ class Publisher:
 
     @property
     def position(self) -> int:
-        """Position of the last message that is known to be in the stream, and all before it."""
         return self._window.position
 
     @property
@@ -172,7 +156,6 @@ class Publisher:
         return self._reconciliation.foreign
 
     def oldest_ns(self) -> int | None:
-        """When the oldest message was given that is not acknowledged; None if all are."""
         return self._window.oldest_ns()
 
     def figures(self) -> PublisherFigures:
@@ -192,14 +175,10 @@ class Publisher:
     def append(
         self, payload: bytes, *, expires: bool = False, begins: int = 0, lsn: int = 0
     ) -> "Deferred[int]":  # fmt: skip
-        """Append a message behind all that were given before.
+        """Append a message of at most `MAX_MESSAGE_BYTES` after all others; see `Pending`.
 
-        :param payload: at most `MAX_MESSAGE_BYTES`.
-        :param expires: as `Stream.append`; ``begins`` and ``lsn`` as `Pending` has them.
         :return: its position, when it and all before it are in the stream.
-        :raise WrongPosition: another server has appended; nothing is sent any more.
-        :raise StreamLost: the stream lacks what it had acknowledged; nothing is sent any more.
-        :raise Refused: the stream will never take it; nothing is sent any more.
+        :raise StreamError: not `Unreachable`; nothing is sent any more.
         :raise CancelledError: `stop` was called.
         """
         if self.state == ENDED:
@@ -214,7 +193,7 @@ class Publisher:
         self._on("lead")
         self._published_lsn = self.acknowledged_lsn
         self._times = times
-        self._fail_stop = failed
+        self.fail_stop = failed
         self.segments.begin(failed)
         self.events = events
 
@@ -337,7 +316,6 @@ class Publisher:
         looking.addCallback(lambda _: self._looked()).addErrback(self._not_looked)
 
     async def _reconcile(self) -> None:
-        """As `Reconciliation.run`."""
         await self._reconciliation.run()
 
     def _looked(self) -> None:
@@ -384,19 +362,18 @@ class Publisher:
 
     def _tell_end(self, error: BaseException) -> None:
         if not isinstance(error, WrongPosition | Refused):
-            self._fail_stop(Failure(error))
+            self.fail_stop(Failure(error))
             return
         try:
             self.lease.end()
             self.events.fenced(error)
         except BaseException:
-            self._fail_stop.caught()
+            self.fail_stop.caught()
 
     def hand_over(self) -> "Deferred[None]":
-        """The log has ended in order: say so when all of it is in the stream.  From then on nothing
-        may be said to anybody.
+        """The log has ended in order: say so when all of it is in the stream, then nothing more.
 
-        :return: fires when that is in the stream, or too long has passed, or it never will be.
+        :return: fires when that is in the stream, after a timeout, or when it never will be.
         """
         if self.state != ENDED:
             self._on("drain")
@@ -414,9 +391,8 @@ class Publisher:
     # Heartbeats.
 
     def _beat(self) -> None:
-        """Send one, if nothing was sent for long; not behind others that are not answered, which
-        say as much when they are.  One a lease is sent in any case: a standby that came later
-        learns from it how long the lease is.
+        """Send one if nothing was sent for long, unless unanswered messages will say as much; and
+        one a lease in any case, from which new standbys learn how long the lease is.
         """
         if self.state != LEADING:
             return

@@ -19,14 +19,12 @@ from beanstalk_twisted.replication.stream.interface import (
     Following,
     Message,
     Silence,
-    Stream,
     StreamError,
     Unreachable,
 )
 from beanstalk_twisted.replication.stream.messages import FillMark, Gaps, is_of_queue
 from beanstalk_twisted.replication.stream_reading import Behind
-from beanstalk_twisted.replication.waits import Waits, in_reactor
-from beanstalk_twisted.storage.io_thread import Reactor
+from beanstalk_twisted.replication.waits import Node, Waits, in_reactor
 
 T = TypeVar("T")
 
@@ -41,14 +39,11 @@ class Poller:
     """
 
     def __init__(
-        self, stream: Stream, reactor: Reactor, now_ns: Callable[[], int], silence: Silence,
-        waits: Waits, not_answered: Callable[[], None],
+        self, node: Node, silence: Silence, waits: Waits, not_answered: Callable[[], None]
     ) -> None:  # fmt: skip
         """:param silence: nobody can be heard while the stream does not answer."""
         self.trouble = ""
-        self._url = stream.url
-        self._reactor = reactor
-        self._now_ns = now_ns
+        self._node = node
         self._silence = silence
         self._waits = waits
         self._not_answered = not_answered
@@ -57,47 +52,18 @@ class Poller:
         """:raise StreamError: any but `Unreachable`."""
         while True:
             try:
-                found = await self._waits.wait(in_reactor(ask(), self._reactor))
+                found = await self._waits.wait(in_reactor(ask(), self._node.reactor))
                 self.trouble = ""
                 return found
             except Unreachable as error:
-                self.trouble = str(error).removeprefix(f"{self._url}: ")
+                self.trouble = str(error).removeprefix(f"{self._node.stream.url}: ")
                 self._not_answered()
                 await self._waits.sleep(RETRY_S)
-                self._silence.heard(self._now_ns())
+                self._silence.heard(self._node.now_ns())
 
 
-class Missing:
-    """Detects purged messages."""
-
-    def __init__(self, stream: Stream, gaps: Gaps, poller: Poller, spawn: Spawn) -> None:
-        self._stream = stream
-        self._gaps = gaps
-        self._poller = poller
-        self._spawn = spawn
-        self._is_looking = False
-
-    def look(self) -> None:
-        if not self._is_looking:
-            self._is_looking = True
-            self._spawn(self._refuse_if_purged())
-
-    async def _refuse_if_purged(self) -> None:
-        """:raise Behind: what is missing was purged."""
-        ends = await self._poller.ask(self._stream.ends)
-        self._is_looking = False
-        if self._gaps.since is not None:
-            _refuse_purged(self._gaps.since, ends)
-
-    def refuse(self, position: int, ends: Ends) -> None:
-        """:raise Behind: more than heartbeats may be missing behind some message."""
-        since = self._gaps.known_to(position)
-        _refuse_purged(since, ends)
-        if self._gaps.is_torn:
-            raise Behind(f"messages behind {since} are missing")
-
-
-def _refuse_purged(since: int, ends: Ends) -> None:
+def refuse_purged(since: int, ends: Ends) -> None:
+    """:raise Behind: messages after this one were purged."""
     if ends.first > since + 1:
         raise Behind(f"messages from {since + 1} on were purged")
 
@@ -115,20 +81,14 @@ class ReceiveBuffer:
     """
 
     def __init__(
-        self, stream: Stream, reactor: Reactor, now_ns: Callable[[], int], silence: Silence,
-        waits: Waits, spawn: Spawn, failed: Callable[[Failure], None],
-        arrived: Callable[[], None],
+        self, node: Node, silence: Silence, waits: Waits, spawn: Spawn,
+        failed: Callable[[Failure], None], arrived: Callable[[], None],
     ) -> None:  # fmt: skip
         """:param silence: ended by whatever comes of a queue behind ``old_to``."""
         self.following: Following | None = None
-        self._number = 0
-        self.newest = self.old_to = 0
-        self.moved_ns = 0
-        self.waiting_bytes = 0
+        self._number = self.newest = self.old_to = self.moved_ns = self.waiting_bytes = 0
         self.behind_since_ns: int | None = None
-        self._stream = stream
-        self._reactor = reactor
-        self._now_ns = now_ns
+        self._node = node
         self._silence = silence
         self._waits = waits
         self._spawn = spawn
@@ -138,11 +98,11 @@ class ReceiveBuffer:
 
     def follow(self) -> None:
         """Ask for what is behind the newest message that was received."""
-        hand_on = partial(self._reactor.callFromThread, self._hand_on, self._number)
-        self.following = self._stream.follow(
+        hand_on = partial(self._node.reactor.callFromThread, self._hand_on, self._number)
+        self.following = self._node.stream.follow(
             self.newest + 1, partial(hand_on, self._receive), partial(hand_on, self._ended)
         )
-        self.moved_ns = self._now_ns()
+        self.moved_ns = self._node.now_ns()
 
     def leave(self) -> None:
         self._number += 1
@@ -162,13 +122,13 @@ class ReceiveBuffer:
         """There are messages, and for the time of a lease none has come: ask for them anew."""
         self.leave()
         self.follow()
-        self._silence.heard(self._now_ns())
+        self._silence.heard(self._node.now_ns())
 
     def is_reading(self, patience_ns: int) -> bool:
         """Whether messages up to ``old_to`` are on their way.  If none has come for this time they
         have expired, or have to be asked for anew.
         """
-        return self.newest < self.old_to and self._now_ns() < self.moved_ns + patience_ns
+        return self.newest < self.old_to and self._node.now_ns() < self.moved_ns + patience_ns
 
     @property
     def is_empty(self) -> bool:
@@ -180,7 +140,7 @@ class ReceiveBuffer:
         return message
 
     def _receive(self, messages: Sequence[Message]) -> None:
-        self.moved_ns = self._now_ns()
+        self.moved_ns = self._node.now_ns()
         heard = [each.position for each in messages if is_of_queue(each.payload)]
         if heard and heard[-1] > self.old_to:
             self._silence.heard(self.moved_ns)
@@ -193,7 +153,7 @@ class ReceiveBuffer:
             self._received.append(message)
             self.waiting_bytes += len(message.payload)
         if self._received and self.behind_since_ns is None:
-            self.behind_since_ns = self._now_ns()
+            self.behind_since_ns = self._node.now_ns()
         self._arrived()
 
     def _ended(self, error: StreamError) -> None:
@@ -205,7 +165,7 @@ class ReceiveBuffer:
 
     async def _follow_again(self) -> None:
         await self._waits.sleep(RETRY_S)
-        self._silence.heard(self._now_ns())
+        self._silence.heard(self._node.now_ns())
         if self.following is None:
             self.follow()
 

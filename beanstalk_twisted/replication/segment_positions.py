@@ -82,7 +82,7 @@ class Purger:
         self._retry: IDelayedCall | None = None
 
     def begin(self, failed: FailStop) -> None:
-        self._fail_stop = failed
+        self.fail_stop = failed
 
     def add_older(self, first_positions: dict[int, int]) -> None:
         """Segments of the servers that were active before are known to begin there."""

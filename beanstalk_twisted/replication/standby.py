@@ -1,6 +1,6 @@
 """A standby of a replicated queue."""
 
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from functools import partial
 from typing import Any, Final
 
@@ -8,13 +8,12 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.replication import states
 from beanstalk_twisted.replication.catch_up import CatchUp
 from beanstalk_twisted.replication.followed_log import FollowedLog, Rejected
 from beanstalk_twisted.replication.local_log import newer_message, not_whole
 from beanstalk_twisted.replication.log_copy import Applying, LogCopy, SegmentFiles
-from beanstalk_twisted.replication.membership import Identity, note_text, read_note
+from beanstalk_twisted.replication.membership import note_text, read_note
 from beanstalk_twisted.replication.promotion import Begun, Promoted, Promotion
 from beanstalk_twisted.replication.publisher import Publisher
 from beanstalk_twisted.replication.receiving import (
@@ -23,10 +22,10 @@ from beanstalk_twisted.replication.receiving import (
     HEARS_NOTHING,
     RETRY_S,
     SAID_OF,
-    Missing,
     Poller,
     ReceiveBuffer,
     StandbyFigures,
+    refuse_purged,
     why_active,
     why_not_in_sync,
 )
@@ -35,7 +34,6 @@ from beanstalk_twisted.replication.stream.interface import (
     Ends,
     Message,
     Silence,
-    Stream,
     Unreachable,
     WrongPosition,
 )
@@ -52,10 +50,7 @@ from beanstalk_twisted.replication.stream.messages import (
     encode_note,
 )
 from beanstalk_twisted.replication.stream_reading import Behind
-from beanstalk_twisted.replication.waits import Waits, in_reactor
-from beanstalk_twisted.rules.workqueue import WorkQueue
-from beanstalk_twisted.storage.clock import LogClock
-from beanstalk_twisted.storage.io_thread import Io, Reactor
+from beanstalk_twisted.replication.waits import Node, Waits, in_reactor
 
 MAX_AHEAD_BYTES: Final = 32 << 20
 """Bytes that were received and are not applied, or not on the disk, above which nothing more is
@@ -84,59 +79,40 @@ class Standby:
 
     publisher: type[Publisher] = Publisher
 
-    def __init__(
-        self, stream: Stream, directory: Directory, queue: WorkQueue, clock: LogClock,
-        reactor: Reactor, io: Io, lease_s: float, segment_bytes: int, now_ns: Callable[[], int],
-        who: Identity,
-    ) -> None:  # fmt: skip
-        """:param queue: without jobs; ``stream`` is open, ``directory`` locked."""
-        self._stream = stream
-        self._directory = directory
-        self._queue = queue
-        self._clock = clock
-        self._reactor = reactor
-        self._io = io
-        self._now_ns = now_ns
-        self._who = who
+    def __init__(self, node: Node) -> None:
+        self._node = node
         self.notes: list[str] = []
         self.foreign = Foreign()
         self.heard_lease_s = 0.0
         self.state = states.CATCHING_UP
         self._progress = CATCHES_UP
-        self._is_unheard = False
-        self._active = ""
+        self._is_unheard = self._looks_for_missing = False
+        self._active = self._handed_over_by = ""
         self._log = FollowedLog()
-        self._applying = Applying(queue, self._log)
-        self._copy = LogCopy(SegmentFiles(directory, segment_bytes), io, reactor, self._fail)
+        self._applying = Applying(node.queue, self._log)
+        files = SegmentFiles(node.directory, node.segment_bytes)
+        self._copy = LogCopy(files, node.io, node.reactor, self._fail)
         self._assembler = Assembler()
-        self._silence = Silence(lease_s, now_ns())
-        self._first_positions = FirstPositions(self._log, stream, self._spawn)
+        self._begun_ns = node.now_ns()
+        self._silence = Silence(node.lease_s, self._begun_ns)
+        self._first_positions = FirstPositions(self._log, node.stream, self._spawn)
         self._mark = FillMark()
-        self._begins_at = self._position = self._received_lsn = self._rejected = 0
-        self._begun_ns = now_ns()
-        self._handed_over_by = ""
         self._gaps = Gaps()
+        self._begins_at = self._position = self._received_lsn = self._rejected = 0
         self._slices: Iterator[None] | None = None
         self._turn: IDelayedCall | None = None
         self._waking: IDelayedCall | None = None
-        self._waits = Waits(reactor)
-        self._poller = Poller(
-            stream, reactor, now_ns, self._silence, self._waits, self._not_answered
-        )
+        self._waits = Waits(node.reactor)
+        self._poller = Poller(node, self._silence, self._waits, self._not_answered)
         # What is in the stream by then was sent before: silence counts from there on.
         self._catch_up = CatchUp(
-            directory, io, self._poller.ask, stream, self._note_progress,
-            lambda: self._silence.heard(now_ns()),
+            node, self._poller.ask, self._note_progress,
+            lambda: self._silence.heard(node.now_ns()),
         )  # fmt: skip
-        self._missing = Missing(stream, self._gaps, self._poller, self._spawn)
         self._buffer = ReceiveBuffer(
-            stream, reactor, now_ns, self._silence, self._waits, self._spawn, self._fail,
-            self._arrived,
-        )  # fmt: skip
-        self._promotion = Promotion(
-            stream, directory, queue, clock, reactor, io, self._waits, lease_s, segment_bytes,
-            now_ns, who, self.publisher,
-        )  # fmt: skip
+            node, self._silence, self._waits, self._spawn, self._fail, self._arrived
+        )
+        self._promotion = Promotion(node, self._waits, self.publisher)
         self._done: Deferred[Promoted] = Deferred(lambda _: self.stop())
 
     def run(self) -> "Deferred[Promoted]":
@@ -155,7 +131,7 @@ class Standby:
         self._end(Failure(CancelledError()))
 
     def figures(self) -> StandbyFigures:
-        now_ns = self._now_ns()
+        now_ns = self._node.now_ns()
         # While it catches up nobody knows what of the stream it has.
         is_catching_up = self.state == states.CATCHING_UP
         since_ns = self._begun_ns if is_catching_up else self._buffer.behind_since_ns
@@ -163,7 +139,7 @@ class Standby:
         if doing == FOLLOWS:
             is_silent, trouble = now_ns >= self._silence.over_ns(), ""
             doing = why_not_in_sync(
-                self._stream.url, self._mark, is_silent, self._position, self._buffer.old_to,
+                self._node.stream.url, self._mark, is_silent, self._position, self._buffer.old_to,
                 self._log, self._gaps,
             ) or FOLLOWS  # fmt: skip
         return StandbyFigures(
@@ -223,7 +199,7 @@ class Standby:
 
     async def _begin(self) -> None:
         try:
-            caught_up = await self._catch_up.run(self._queue, self._clock, self._log)
+            caught_up = await self._catch_up.run(self._log)
         finally:
             self.notes += self._catch_up.notes
         self._on("fill" if caught_up.fills else "follow")
@@ -233,9 +209,7 @@ class Standby:
         self._position = self._buffer.newest = caught_up.position
         self._buffer.old_to = caught_up.last
         # An answer that does not come says nothing of the active server there.
-        poller = Poller(
-            self._stream, self._reactor, self._now_ns, Silence(0, 0), self._waits, lambda: None
-        )  # fmt: skip
+        poller = Poller(self._node, Silence(0, 0), self._waits, lambda: None)
         self._first_positions.begin(caught_up.first_positions, caught_up.older, poller.ask)
         self._mark = caught_up.mark
         self._gaps.displaced_to = caught_up.displaced_to
@@ -280,7 +254,7 @@ class Standby:
 
     def _go_on(self) -> None:
         if self._turn is None and self.state == states.FOLLOWING:
-            self._turn = self._reactor.callLater(0, self._do_turn)
+            self._turn = self._node.reactor.callLater(0, self._do_turn)
 
     def _do_turn(self) -> None:
         self._turn = None
@@ -318,7 +292,7 @@ class Standby:
     def _take(self, message: Message) -> None:
         """:raise Behind: it does not go on where the log here ends."""
         if self._gaps.step(self._position, message.position):
-            self._missing.look()
+            self._look_for_missing()
         self._position = message.position
         found = decode(message.payload)
         if self._assembler.passes_over(found):
@@ -332,10 +306,22 @@ class Standby:
                 self._note(found)
             case Malformed():
                 if found.is_newer:
-                    raise newer_message(self._stream.url, message.position, found.why)
+                    raise newer_message(self._node.stream.url, message.position, found.why)
                 # It may have taken the place of another, as one that is stale.
                 self._gaps.passed_over()
                 self.foreign.note(message.position, found.why)
+
+    def _look_for_missing(self) -> None:
+        if not self._looks_for_missing:
+            self._looks_for_missing = True
+            self._spawn(self._refuse_purged())
+
+    async def _refuse_purged(self) -> None:
+        """:raise Behind: what is missing was purged."""
+        ends = await self._poller.ask(self._node.stream.ends)
+        self._looks_for_missing = False
+        if self._gaps.since is not None:
+            refuse_purged(self._gaps.since, ends)
 
     def _take_part(self, part: Part) -> None:
         segment = part.write.segment
@@ -384,20 +370,20 @@ class Standby:
             self._gaps.acknowledged(note.last_lsn, self._log.last_lsn)
         if self._gaps.is_torn:
             # More may be missing by now than when the gap was seen first.
-            self._missing.look()
+            self._look_for_missing()
         self._mark.note(note, self._position, self._log.last_lsn)
         self._hear_lease(said.lease_s)
         # What was received behind it says that another server has begun.
         is_newest = self._position == self._buffer.newest
         self._handed_over_by = said.name if note.kind is Kind.HANDED_OVER else ""
-        if note.kind is Kind.HANDED_OVER and is_newest and said.is_for(self._who):
+        if note.kind is Kind.HANDED_OVER and is_newest and said.is_for(self._node.who):
             self._silence.handed_over()
-            self._look_at(self._now_ns())
+            self._look_at(self._node.now_ns())
 
     def _heard(self, time_ns: int) -> None:
         """What came after the catch-up shows that its sender is there; else it may be old."""
         if self._position > self._buffer.old_to:
-            self._clock.go_on_from(time_ns)
+            self._node.clock.go_on_from(time_ns)
 
     async def _follow_anew(self) -> None:
         """Write all that came, so that more is here when this server catches up again."""
@@ -410,15 +396,15 @@ class Standby:
         if self._waking is not None and self._waking.active():
             self._waking.cancel()
         if self.state == states.FOLLOWING:
-            wait_s = max(0.0, (at_ns - self._now_ns()) / 1e9)
-            self._waking = self._reactor.callLater(wait_s, self._look)
+            wait_s = max(0.0, (at_ns - self._node.now_ns()) / 1e9)
+            self._waking = self._node.reactor.callLater(wait_s, self._look)
 
     def _look(self) -> None:
         is_reading = self._buffer.is_reading(int(self._silence.seconds * 1e9))
-        if self._now_ns() < self._silence.over_ns():
+        if self._node.now_ns() < self._silence.over_ns():
             self._look_at(self._silence.over_ns())
         elif not self._is_caught_up or self._mark.is_filling or is_reading:
-            self._look_at(self._now_ns() + int(RETRY_S * 1e9))
+            self._look_at(self._node.now_ns() + int(RETRY_S * 1e9))
         else:
             self._spawn(self._try())
 
@@ -429,27 +415,29 @@ class Standby:
     async def _try(self) -> None:
         """The active server is silent: begin a segment, if nothing else is in the stream."""
         self._on("check")
-        ends = await self._poller.ask(self._stream.ends)
+        ends = await self._poller.ask(self._node.stream.ends)
         if self._is_silent:
-            self._missing.refuse(self._position, ends)
+            refuse_purged(self.known_to, ends)
+            if self._gaps.is_torn:
+                raise Behind(f"messages behind {self.known_to} are missing")
         if ends.last > self._position and self._is_silent:
             await self._go_to_end(ends)
         elif ends.last == self._position and self._is_silent:
             if not self._log.is_whole:
                 oldest = min(self._log.segments)
-                raise not_whole(self._stream.url, oldest, self._log.trim_seq)
+                raise not_whole(self._node.stream.url, oldest, self._log.trim_seq)
             if await self._begin_segment():
                 return
         self._on("follow")
         self._go_on()
-        self._look_at(max(self._silence.over_ns(), self._now_ns() + int(RETRY_S * 1e9)))
+        self._look_at(max(self._silence.over_ns(), self._node.now_ns() + int(RETRY_S * 1e9)))
 
     async def _go_to_end(self, ends: Ends) -> None:
         """Something was appended behind the last message that was received.  It is on its way,
         unless it was heartbeats, and they have expired.  Then append a message that does not: when
         that is received nothing before it can be on its way, whoever of NATS has answered here.
         """
-        found = await self._poller.ask(partial(self._stream.read, self._position + 1))
+        found = await self._poller.ask(partial(self._node.stream.read, self._position + 1))
         if not self._is_silent:
             return
         if found is not None:
@@ -458,9 +446,9 @@ class Standby:
         self._on("probe")
         self._is_unheard = False
         note = encode_note(
-            Kind.HEARTBEAT, self._log.last_lsn, self._clock.now_ns(), note_text(self._who)
+            Kind.HEARTBEAT, self._log.last_lsn, self._node.clock.now_ns(), note_text(self._node.who)
         )  # fmt: skip
-        appended = in_reactor(self._stream.append(note, ends.last), self._reactor)
+        appended = in_reactor(self._node.stream.append(note, ends.last), self._node.reactor)
         try:
             await self._waits.wait(appended)
         except (Unreachable, WrongPosition):
@@ -469,7 +457,7 @@ class Standby:
 
     @property
     def _is_silent(self) -> bool:
-        return self._is_caught_up and self._now_ns() >= self._silence.over_ns()
+        return self._is_caught_up and self._node.now_ns() >= self._silence.over_ns()
 
     async def _begin_segment(self) -> bool:
         """:return: whether this server is active now; else another message was there first."""
@@ -478,14 +466,14 @@ class Standby:
         )  # fmt: skip
         self._on("promote")
         self._is_unheard = False
-        for _ in self._queue.following.begin_segment(self._log.time_ns):
+        for _ in self._node.queue.following.begin_segment(self._log.time_ns):
             await self._waits.sleep(0)
         if not self._is_caught_up:
             return False
         try:
             begun = await self._promotion.begin_segment(self._log, self._position)
         except WrongPosition:
-            self._silence.heard(self._now_ns())
+            self._silence.heard(self._node.now_ns())
             return False
         begun.publisher.segments.add_older(self._first_positions.alive)
         await self._write(begun, why)

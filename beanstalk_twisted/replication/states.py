@@ -66,8 +66,8 @@ SNAPSHOT: Final = "snapshot"
 
 CATCH_UP: Final[Transitions] = {
     SURVEYING: Triggers(locate=LOCATING, snapshot=SNAPSHOT, fill=WAITS_TO_FILL),
-    LOCATING: Triggers(compare=COMPARING, discard=DISCARDING, fill=WAITS_TO_FILL),
-    COMPARING: Triggers(cut=CUTTING, discard=DISCARDING),
+    LOCATING: Triggers(compare=COMPARING, discard=DISCARDING),
+    COMPARING: Triggers(cut=CUTTING, discard=DISCARDING, fill=WAITS_TO_FILL),
     CUTTING: Triggers(load=LOADING),
     LOADING: Triggers(done=CAUGHT_UP, discard=DISCARDING),
     DISCARDING: Triggers(snapshot=SNAPSHOT),

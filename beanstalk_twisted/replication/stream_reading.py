@@ -1,7 +1,6 @@
 """Reads a stream, and finds where segments begin in it."""
 
-from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future
 from functools import partial
 from typing import Final, NamedTuple, Protocol, TypeVar
@@ -73,53 +72,34 @@ class StreamReader:
         found = await self._ask(partial(self._stream.read_on, position))
         return [message for message in found if message.position <= self.ends.last]
 
-    def all_from(self, position: int) -> "Ahead":
-        return Ahead(self, position)
+    async def batches_from(self, position: int) -> AsyncIterator[list[Message]]:
+        """Up to `SOME` messages at a time, in order.
 
-
-class Ahead:
-    """Messages in order."""
-
-    def __init__(self, reader: StreamReader, position: int) -> None:
-        self._reader = reader
-        self._position = position
-        self._read: deque[Message] = deque()
-
-    async def next(self) -> Message | None:
-        """:raise Behind: the next message was purged."""
-        if not self._read:
-            await self._read_on()
-        if self._read:
-            message: Message | None = self._read.popleft()
-        else:
-            message = await self._reader.first_from(self._position)
-        if message is not None:
-            self._position = message.position + 1
-        return message
-
-    async def _read_on(self) -> None:
-        """:raise Behind: what is missing in what comes was purged.  The stream is asked once,
-        however many gaps there are: it is purged from its beginning on.
+        :raise Behind: the next message was purged.
         """
-        if self._position > self._reader.ends.last:
-            return
-        found = await self._reader.some_from(self._position)
-        expected = self._position
-        for message in found:
-            if message.position > expected:
-                await self._reader.refuse_purged(expected)
-                break
-            expected = message.position + 1
-        self._read.extend(found)
+        while position <= self.ends.last:
+            found = await self.some_from(position)
+            expected = position
+            for message in found:
+                if message.position > expected:
+                    # The stream is purged from its beginning on: one gap tells of all.
+                    await self.refuse_purged(expected)
+                    break
+                expected = message.position + 1
+            if not found:
+                first = await self.first_from(position)
+                if first is None:
+                    return
+                found = [first]
+            for at in range(0, len(found), SOME):
+                yield found[at : at + SOME]
+            position = found[-1].position + 1
 
-    async def some(self) -> list[Message]:
-        """At most `SOME`; empty at the end.  :raise Behind: they were purged."""
-        message = await self.next()
-        some = [] if message is None else [message]
-        while self._read and len(some) < SOME:
-            some.append(self._read.popleft())
-            self._position = some[-1].position + 1
-        return some
+    async def all_from(self, position: int) -> AsyncIterator[Message]:
+        """:raise Behind: as `batches_from`."""
+        async for messages in self.batches_from(position):
+            for message in messages:
+                yield message
 
 
 MAX_LOOKED_THROUGH: Final = 10_000
@@ -164,10 +144,11 @@ class SegmentIndex:
         :param mark: told of notes on the way; says which may be the first one of the stream.
         :raise Incompatible: a later version has written to the stream.
         """
-        message = await self._first_of_queue(position, self._reader.ends.last + 1)
-        ahead = None
+        first = await self._first_of_queue(position, self._reader.ends.last + 1)
+        if first is None:
+            return None
         looked = 0
-        while message is not None and looked < MAX_LOOKED_THROUGH:
+        async for message in self._from(first):
             at, found = message.position, decode(message.payload)
             if isinstance(found, Malformed) and found.is_newer:
                 raise newer_message(self._url, at, found.why)
@@ -181,10 +162,15 @@ class SegmentIndex:
             beginning = _beginning(message, found)
             if beginning is not None and _is_meant(beginning.header.seq, seq, mark):
                 return beginning
-            # Most are found at once; what is looked through is read in batches.
-            ahead = ahead or self._reader.all_from(at + 1)
-            message = await ahead.next()
+            if looked >= MAX_LOOKED_THROUGH:
+                break
         return None
+
+    async def _from(self, message: Message) -> AsyncIterator[Message]:
+        """A message that was read, and those after it, which are read when they are wanted."""
+        yield message
+        async for later in self._reader.all_from(message.position + 1):
+            yield later
 
     async def find(self, header: SegmentHeader) -> SegmentStart | None:
         """Find where the stream begins a segment, by the LSN that it begins with."""
@@ -220,8 +206,10 @@ class SegmentIndex:
         LSN that a message before it tells of, 0 if none does.
         """
         found: list[tuple[SegmentStart, int]] = []
-        ahead, last_lsn = self._reader.all_from(position), 0
-        while (message := await ahead.next()) is not None and message.position < below:
+        last_lsn = 0
+        async for message in self._reader.all_from(position):
+            if message.position >= below:
+                break
             beginning = _beginning(message, decode(message.payload))
             if beginning is not None:
                 found.append((beginning, last_lsn))
@@ -233,16 +221,18 @@ class SegmentIndex:
         first, behind = self._foreign
         if first <= position < behind:
             position = behind
-        message = await self._reader.first_from(position)
-        if message is not None and _is_foreign(message):
-            passed = message.position
-            ahead = self._reader.all_from(message.position + 1)
-            while message is not None and message.position < below and _is_foreign(message):
+        found = await self._reader.first_from(position)
+        if found is not None and _is_foreign(found):
+            passed = found.position
+            read, found = self._from(found), None
+            async for message in read:
+                if message.position >= below or not _is_foreign(message):
+                    found = message
+                    break
                 passed = message.position
                 self._progress(passed, self._reader.ends.last)
-                message = await ahead.next()
             self._note_foreign(position, passed + 1)
-        return message if message is not None and message.position < below else None
+        return found if found is not None and found.position < below else None
 
     def _note_foreign(self, first: int, behind: int) -> None:
         """Keep one row of foreign messages: who looks for several segments comes there again."""

@@ -1,13 +1,42 @@
-"""Waiting, in the reactor's thread, for futures and messages that come in the thread of NATS."""
+"""What all parts of a standby share: their surroundings, and waiting in the reactor's thread for
+what comes in the thread of NATS.
+"""
 
+from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, execute
 
-from beanstalk_twisted.storage.io_thread import Reactor
+from beanstalk_twisted.binlog.directory import Directory
+from beanstalk_twisted.replication.membership import Identity
+from beanstalk_twisted.replication.stream.interface import Stream
+from beanstalk_twisted.rules.workqueue import WorkQueue
+from beanstalk_twisted.storage.clock import LogClock
+from beanstalk_twisted.storage.io_thread import Io, Reactor
 
 T = TypeVar("T")
+
+
+class Node(NamedTuple):
+    """One server of a replicated queue, and its surroundings.
+
+    :ivar stream: open.
+    :ivar directory: locked; its log is written in segments of ``segment_bytes``.
+    :ivar queue: without jobs at first.
+    :ivar lease_s: of this server, if it becomes active; ``now_ns`` the monotonic clock.
+    """
+
+    stream: Stream
+    directory: Directory
+    queue: WorkQueue
+    clock: LogClock
+    reactor: Reactor
+    io: Io
+    lease_s: float
+    segment_bytes: int
+    now_ns: Callable[[], int]
+    who: Identity
 
 
 def in_reactor(asked: "Future[T]", reactor: Reactor) -> "Deferred[T]":

@@ -28,9 +28,7 @@ from beanstalk_twisted.replication.waits import in_reactor
 from beanstalk_twisted.storage.io_thread import Reactor
 
 MAX_IN_FLIGHT_BYTES: Final = 4 << 20
-"""Bytes under way, but for a single message: at a round of 10 ms 400 MB a second, and all that is
-sent again when the stream has lost its leader.
-"""
+"""Bytes under way, but for a single message: at a round of 10 ms 400 MB a second."""
 
 MAX_SHORT_LOOKS: Final = 30
 """Looks in a row that find less than there was, after which that is believed: some 25 s, and a
@@ -38,21 +36,18 @@ leader that is cut off from its quorum has long stepped down.
 """
 
 MAX_STEPPED: Final = 4 * MAX_IN_FLIGHT
-"""Messages from the first of ours on that is not in its place, above which this server is fenced:
-those of one server that was fenced, and as many of ours, sent again and again.  So copies of one
-message are no further apart (`catch_up.MAX_DISPLACED`).  Others' directly behind the last
-acknowledged one do not count.
+"""Messages after the first of ours that is out of place, above which this server is fenced: those
+of a fenced server, and as many of ours, sent again.  So copies of one message are no further apart
+(`catch_up.MAX_DISPLACED`).  Others' directly after the last acknowledged one do not count.
 """
 
 
 class Pending:
     """A message that is not acknowledged.
 
-    :ivar position: where it is to be.
-    :ivar expires: as `Stream.append`.
+    :ivar position: where it should be.
     :ivar lsn: of the last record that is in the stream with it; 0 if it ends no write.
     :ivar begins: the number of the segment that it begins; 0 if none.
-    :ivar sends: how often it was sent.
     :ivar proven_ns: when it was sent so that it is in the stream; None while unknown.
     :ivar done: fires with the position when it and all before it are in the stream.
     """
@@ -76,22 +71,18 @@ class Pending:
         self.proven_ns: int | None = None
 
     def prove(self, sent_ns: int) -> None:
-        """It is in its place, as sent at this moment or before."""
         if self.proven_ns is None:
             self.proven_ns = sent_ns
 
 
 class Window:
-    """Messages in order: those under way, and those that wait behind them.
+    """Messages in order: those under way, and those that wait after them.
 
-    :ivar position: of the last message that is known to be in the stream, and all before it.
-    :ivar settled: that message; None before there is one.
-    :ivar under_way: those that were sent and do not count yet.
+    :ivar position: of ``settled``, the last message known to be in the stream with all before it.
     :ivar waiting_bytes: of all that is not acknowledged.
     """
 
     def __init__(self, position: int) -> None:
-        """:param position: of the last message in the stream."""
         self.position = self._newest = position
         self.settled: Pending | None = None
         self.under_way: deque[Pending] = deque()
@@ -103,7 +94,6 @@ class Window:
         return bool(self.under_way or self._waiting)
 
     def oldest_ns(self) -> int | None:
-        """When the oldest message was given; None if there is none."""
         for pending in self.under_way or self._waiting:
             return pending.given_ns
         return None
@@ -128,8 +118,8 @@ class Window:
         return pending
 
     def settle(self) -> Pending | None:
-        """The next message that counts: one before an accepted message may be lost, and another
-        server's stand in its place, so all before it must count too.
+        """The next message that counts: all before it must, since one of them may be lost and
+        another server's stand in its place.
         """
         if not self.under_way or self.under_way[0].proven_ns is None:
             return None
@@ -140,9 +130,7 @@ class Window:
         return pending
 
     def move(self, missing: "deque[Pending]", last: int) -> None:
-        """Have what is missing, and what waits, follow the last message of the stream; but for what
-        was settled meanwhile.
-        """
+        """Give new positions after the last message of the stream, but for what was settled."""
         self._newest = max(self.position, last)
         for pending in [
             *(each for each in missing if each.position > self.position),
@@ -153,7 +141,7 @@ class Window:
                 pending.position, pending.proven_ns = self._newest, None
 
     def clear(self) -> list[Pending]:
-        """Give up, and return, all that is not acknowledged."""
+        """Give up and return all that is not acknowledged."""
         pending = [*self.under_way, *self._waiting]
         self.under_way.clear()
         self._waiting.clear()
@@ -165,10 +153,10 @@ class Reconciliation:
     """Finds out which messages of a window are in the stream, byte for byte, and where those that
     are missing have to be.
 
-    The beginning of another server's term there *fences* this one.  What a server fenced
-    earlier, a standby that looks for the end, or a stranger has put there, and what has expired,
-    is stepped over: what was to be there is sent again, with all behind it, behind the last one.
-    The first copy, not in its place, means nothing to those who follow.
+    The beginning of another server's term there *fences* this one.  What has expired, and what a
+    server fenced earlier, a standby that looks for the end, or a stranger has put there, is stepped
+    over: what should be there is sent again at the end, with all after it.  A first copy that is
+    out of place means nothing to standbys.
 
     :ivar term: what the first message begins, or some later one; before it nothing is stepped over.
     """

@@ -6,14 +6,7 @@ from typing import Final
 
 from beanstalk_twisted.binlog.cold import ColdJobs
 from beanstalk_twisted.binlog.records.jobs import JobImage
-from beanstalk_twisted.binlog.records.others import (
-    Pause,
-    Record,
-    RememberedKey,
-    Start,
-    TubeDef,
-    TubePolicy,
-)
+from beanstalk_twisted.binlog.records.others import Record, TubeDef, TubePolicy
 from beanstalk_twisted.rules.policies import Policies
 from beanstalk_twisted.rules.timekeeping import Part, Slices, Timekeeping
 
@@ -42,27 +35,19 @@ class Following(Part):
         self._state.apply_cold(jobs)
         self.not_below(max(jobs.job_ids) + 1)
 
-    def not_below(self, next_job_id: int) -> None:
-        self._state.next_job_id = max(self._state.next_job_id, next_job_id)
+    def not_below(self, next_job_id: int, next_tube_id: int = 0) -> None:
+        state = self._state
+        state.next_job_id = max(state.next_job_id, next_job_id)
+        state.tubes.next_tube_id = max(state.tubes.next_tube_id, next_tube_id)
 
     def other(self, record: Record, segment: int) -> Slices:
         """What a record of no job says of the queue holds after the last slice."""
-        state = self._state
-        match record:
-            case TubeDef():
-                self.name(record.tube_id, record.name)
-            case Pause():
-                if state.tubes.has_id(record.tube_id):
-                    state.apply_pause(record)
-            case TubePolicy():
-                if state.tubes.has_id(record.tube_id):
-                    state.apply_policy(record)
-                    yield from self._policies.hold(state.tubes.by_id(record.tube_id))
-            case RememberedKey():
-                state.unique.remember(record, segment)
-            case Start():
-                self.not_below(record.next_job_id)
-                state.tubes.next_tube_id = max(state.tubes.next_tube_id, record.next_tube_id)
+        if isinstance(record, TubeDef):
+            self.name(record.tube_id, record.name)
+            return
+        tube = self._state.apply_other(record, segment)
+        if tube is not None and isinstance(record, TubePolicy):
+            yield from self._policies.hold(tube)
 
     def name(self, tube_id: int, name: bytes) -> None:
         tubes = self._state.tubes

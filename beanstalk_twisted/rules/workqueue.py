@@ -1,10 +1,10 @@
 """The rules: one method for each command, here or of a part, and one for the passing of time."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from beanstalk_twisted.binlog.records.jobs import Kind, Reason, State
-from beanstalk_twisted.binlog.records.others import Counters, Pause, Record, TubePolicy
+from beanstalk_twisted.binlog.records.others import Counters, Record
 from beanstalk_twisted.binlog.space_budget import Demand
 from beanstalk_twisted.jobs.job import CLIENT, NS, Job
 from beanstalk_twisted.jobs.queues import JobTimes
@@ -358,24 +358,17 @@ class WorkQueue:
     # Loading, and the head of a log segment.
 
     def finish_loading(
-        self, pauses: Iterable[Pause], now_ns: int, policies: Iterable[TubePolicy] = (),
-        keys: Iterable[Remembered] = (), is_followed: bool = False,
+        self, others: Iterable[tuple[Any, int]], now_ns: int, is_followed: bool = False
     ) -> None:  # fmt: skip
         """Take up all else, and timers, when all jobs are loaded, and forget tubes that nothing
         refers to.
 
+        :param others: records for `QueueState.apply_other`, each with the segment that holds it.
         :param is_followed: whether another server goes on with the log.  It may use each tube that
             its newest segment has named, though no job refers to it: all stay.
         """
-        for policy in policies:
-            if self.state.tubes.has_id(policy.tube_id):
-                self.state.apply_policy(policy)
-        for key in keys:
-            if self.state.tubes.has_id(key.record.tube_id):
-                self.state.unique.remember(key.record, key.segment)
-        for pause in pauses:
-            if self.state.tubes.has_id(pause.tube_id):
-                self.state.apply_pause(pause)
+        for record, segment in others:
+            self.state.apply_other(record, segment)
         self.policies.hold_all()
         if is_followed:
             self.state.tubes.restore_order(self.state.default())

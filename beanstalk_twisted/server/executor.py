@@ -50,8 +50,7 @@ class Executor:
     """
 
     __slots__ = (
-        "_command", "_context", "_dialect", "_replies", "_session", "_writes", "at", "is_over",
-        "line",
+        "_command", "_context", "_dialect", "_replies", "_session", "at", "is_over", "line",
     )  # fmt: skip
 
     def __init__(
@@ -61,7 +60,6 @@ class Executor:
         self._dialect = dialect
         self._session = session
         self._replies = replies
-        self._writes = any(row.write is not None for row in dialect.rows)
         # The newest command, whose row says how its answer is written; None for a wrong line.
         self._command: Command | None = None
         self.at = 0
@@ -76,12 +74,10 @@ class Executor:
         :return: `ALL`, `LEFT` or `STOPPED`.
         :raise BaseException: of the last command: `answer_failure` has the answer.
         """
-        context, dialect = self._context, self._dialect
-        replies, session = self._replies, self._session
+        context, dialect, session = self._context, self._dialect, self._session
         queue, methods = context.queue, context.methods
         counts = queue.tally.commands
         observer = context.observer
-        is_plain = self._is_plain()
         self.line = b""
         at = self.at = 0
         while True:
@@ -129,32 +125,13 @@ class Executor:
             if queue.outbox:
                 context.deliver()
             self.line = b""
-            if answer is None:
-                return STOPPED
-            reply, lsn = answer
-            if not is_plain:
-                is_sent = self.answer(answer)
-            elif isinstance(reply, JobReply):
-                if len(reply.body) < MAX_JOINED_BYTES:
-                    is_sent = replies.add(reply.encode(), lsn)
-                else:
-                    is_sent = replies.add_job(reply, lsn)
-            elif isinstance(reply, Refusal):
-                is_sent = self.answer(answer)
-            else:
-                is_sent = replies.add(reply.encode(), lsn)
-            if is_sent:
+            if answer is None or self.answer(answer):
                 return STOPPED
             if at == len(data):
                 return ALL
             now_ns = context.now_ns()
             if now_ns > ends_ns:
                 return STOPPED
-
-    def _is_plain(self) -> bool:
-        """Not in `execute`, whose handlers have to stand in its first 256 instructions."""
-        context = self._context
-        return context.observer is None and not self._writes and context.durability.lease is None
 
     def _note_time(self, begun_ns: int) -> None:
         times, command = self._context.times, self._command
@@ -416,24 +393,32 @@ class Executor:
         :return: whether replies were sent or held meanwhile, or the connection `is_over`.
         """
         reply, lsn = answer
+        context, command = self._context, self._command
         if isinstance(reply, Refusal):
-            self._context.queue.tally.errors[reply.text] += 1
-        write = None if self._command is None else self._command.write
-        observer = self._context.observer
-        if write is None and observer is None:
+            context.queue.tally.errors[reply.text] += 1
+        if context.observer is None and (command is None or command.write is None):
             if isinstance(reply, JobReply):
-                return self._replies.add_job(reply, lsn)
-            if isinstance(reply, ReservedBatch):
+                if len(reply.body) >= MAX_JOINED_BYTES:
+                    return self._replies.add_pieces([reply.line(), reply.body, CRLF], lsn)
+            elif isinstance(reply, ReservedBatch):
                 return self._replies.add_pieces(reply.pieces(), lsn)
-        encoded = reply.encode() if write is None else write(reply)
-        if observer is not None:
-            observer.answered(self._session, reply, encoded)
-        if not encoded:
-            self.is_over = True
-            return True
-        if self._context.durability.lease is not None and not lsn and self._needs_no_lease(reply):
+            encoded = reply.encode()
+        else:
+            encoded = self._translated(reply)
+            if not encoded:
+                self.is_over = True
+                return True
+        if not lsn and context.durability.lease is not None and self._needs_no_lease(reply):
             return self._replies.add_without_lease(encoded)
         return self._replies.add(encoded, lsn)
+
+    def _translated(self, reply: Reply) -> bytes:
+        """:return: nothing if the dialect has no word for it."""
+        write = None if self._command is None else self._command.write
+        encoded = reply.encode() if write is None else write(reply)
+        if self._context.observer is not None:
+            self._context.observer.answered(self._session, reply, encoded)
+        return encoded
 
     def _needs_no_lease(self, reply: Reply) -> bool:
         """Return True if the reply may leave though another server may be active."""

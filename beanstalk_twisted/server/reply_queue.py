@@ -7,8 +7,6 @@ from typing import Final, Protocol
 
 from beanstalk_twisted.jobs.body_room import BodyRoom
 from beanstalk_twisted.replication.stream.interface import HeldLease
-from beanstalk_twisted.wire.grammar import CRLF
-from beanstalk_twisted.wire.replies import JobReply
 
 MAX_GATHERED_BYTES: Final = 16 << 10
 """Bytes of gathered replies from which they are sent: compared to them a call of the kernel is
@@ -136,12 +134,6 @@ class ReplyQueue:
             return self.add(encoded, 0)
         self._output.write([encoded])
         return True
-
-    def add_job(self, reply: JobReply, lsn: int) -> bool:
-        """As `add`, with a job; a large body is not copied."""
-        if len(reply.body) < MAX_JOINED_BYTES:
-            return self.add(reply.encode(), lsn)
-        return self.add_pieces([reply.line(), reply.body, CRLF], lsn)
 
     def add_pieces(self, pieces: list[bytes], lsn: int) -> bool:
         """As `add`, with a reply in pieces; all but the first are not copied."""

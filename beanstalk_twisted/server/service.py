@@ -79,7 +79,7 @@ class BeanstalkService(Service):
     :ivar access: None without an access file.
     :ivar is_released: whether a stop has ended, and nothing is held any more.
     :ivar situation: returns how replication is; None without it.
-    :ivar log_failed: ends the server, when memory and log may no longer agree.
+    :ivar fail_stop: ends the server, when memory and log may no longer agree.
     """
 
     name = "beanstalk"
@@ -119,9 +119,7 @@ class BeanstalkService(Service):
         self.queue.puts.draining_changed = self._tell_of_draining
         self.queue.connections.facts = self._sessions.facts
         self.queue.tell_wall_clock(clock.wall_offset_ns)
-        self._fail_stop = self.log_failed = FailStop(
-            lambda failure: self.failed(failure), is_armed=False
-        )
+        self.fail_stop = FailStop(self._end_process, is_armed=False)
         self.context = ExecutionContext(
             self.queue, self.now_ns, lambda: self.turns.deliver(), self._answer_failure
         )
@@ -133,12 +131,12 @@ class BeanstalkService(Service):
         if settings.verbosity > 1:
             self.context.observer = CommandLog()
         self.turns = TurnScheduler(
-            reactor, self.context, self._sessions.connections, self._fail_stop, self._plan,
+            reactor, self.context, self._sessions.connections, self.fail_stop, self._plan,
             self._set_timer,
         )  # fmt: skip
         self.connections = ServedConnections(
             self._sessions, self.context, self.turns, settings, reactor, self._headroom,
-            self._anomalies, self._fail_stop,
+            self._anomalies, self.fail_stop,
         )  # fmt: skip
         self.connections.ended = self._session_ended
         self._modern = BeanstalkFactory(self.connections)
@@ -148,7 +146,6 @@ class BeanstalkService(Service):
         self.access: AccessControl | None = None
         self.is_released = False
         self.situation: Callable[[], Situation | None] = lambda: None
-        self.failed: Callable[[Failure], None] = self._end_process
         self._reactor = reactor
         self.handshakes = Handshakes(reactor, settings.limits.stalled_s)
         self._directory = directory
@@ -203,7 +200,7 @@ class BeanstalkService(Service):
         if self.has_hub:
             reactor = cast(HubReactor, self._reactor)
             self.connections.hub = EpollReader(
-                reactor, self.now_ns, turns.begin_turn, turns.end_turn, self._fail_stop,
+                reactor, self.now_ns, turns.begin_turn, turns.end_turn, self.fail_stop,
                 self.settings.slow_ns, busy_poll_us=self.settings.busy_poll_us,
             )  # fmt: skip
         self._set_timer()
@@ -223,7 +220,7 @@ class BeanstalkService(Service):
         unwatched = self._io()
         io = WatchedIo(
             unwatched, self._reactor, directory.path, self.settings.fsync_timeout_s,
-            self._fail_stop, self.settings.fsync.is_always,
+            self.fail_stop, self.settings.fsync.is_always,
         )  # fmt: skip
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         for note in opened.notes:
@@ -236,7 +233,7 @@ class BeanstalkService(Service):
             jobs=len(self.queue.state.jobs), segment=opened.log.segment,
         )  # fmt: skip
         environment = Environment(
-            directory, io, unwatched, self._reactor, self.clock, self._fail_stop
+            directory, io, unwatched, self._reactor, self.clock, self.fail_stop
         )
         events = StoreEvents(self._advance, self.turns.after_change, self.turns.count_waiting)
         self._store = LogStore(
@@ -244,7 +241,7 @@ class BeanstalkService(Service):
             self._make_archiver, self._replica, self._io, self._unchecked,
         )  # fmt: skip
         BALLAST.hold()
-        self._fail_stop.is_armed = True
+        self.fail_stop.is_armed = True
         self._headroom.undurable = lambda: opened.log.undurable_bytes
         committer = self._store.committer
         self._headroom.unsettled = lambda: committer.unacknowledged_bytes
@@ -272,14 +269,14 @@ class BeanstalkService(Service):
         """
         if self._is_fenced:
             return
-        self._is_fenced = self._fail_stop.has_failed = True
+        self._is_fenced = self.fail_stop.has_failed = True
         self.context.durability.advance(NOTHING)
         self.turns.stop()
         self.connections.abandon()
 
     def _cannot_stop(self, failure: Failure) -> Failure:
         if not failure.check(CancelledError):
-            self._fail_stop(failure)
+            self.fail_stop(failure)
         return failure
 
     async def _stop(self, was_running: bool) -> None:
@@ -355,7 +352,7 @@ class BeanstalkService(Service):
             return situation.why
         if not self.running or (self._directory is not None and self._store is None):
             return "the server starts or stops"
-        if self._fail_stop.has_failed:
+        if self.fail_stop.has_failed:
             return "the log has failed"
         if self.context.refuses_changes:
             return "the stream does not take the log: changes are refused"
@@ -423,7 +420,7 @@ class BeanstalkService(Service):
         """
         error = sys.exc_info()[1]
         if not (has_only_looked and isinstance(error, Exception)):
-            self._fail_stop.caught()
+            self.fail_stop.caught()
             if error is not None and not isinstance(error, Exception):
                 raise error
         elif isinstance(error, MemoryError):
@@ -443,7 +440,7 @@ class BeanstalkService(Service):
                 self._store.committer.schedule()
             self._set_timer()
         except BaseException:
-            self._fail_stop.caught()
+            self.fail_stop.caught()
             raise
 
     def _advance(self) -> None:

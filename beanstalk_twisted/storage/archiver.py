@@ -103,14 +103,14 @@ class Archiver:
         :param io: makes one of its own: it may have to wait for long.
         :param compact: called when the log has grown, or a segment of it was archived.
         """
-        self._fail_stop = environment.failed
+        self.fail_stop = environment.fail_stop
         self._compact = compact
         self._archive = archive
         self._age_s = age_s
         self._log = log
         self._directory = environment.directory
         self._io = io()
-        self._io.watch(lambda: None, self._fail_stop)
+        self._io.watch(lambda: None, self.fail_stop)
         self._committer = committer
         self._clock = environment.reactor
         self._now_ns = environment.clock.now_ns

@@ -170,7 +170,7 @@ class BodyCheck:
         """:param unchecked: oldest first.
         :param make_io: makes what reads, and nothing else; needed if there are any.
         """
-        self._fail_stop = environment.failed
+        self.fail_stop = environment.fail_stop
         self._left = {segment.header.seq: segment for segment in unchecked}
         self.left_bytes = self._all_bytes = sum(each.ending.offset for each in unchecked)
         self._directory = environment.directory

@@ -109,7 +109,7 @@ class BodyReads:
 
     def __init__(
         self, reader: LogBodyReader, io: WatchableIo, log: Log, queue: WorkQueue, reactor: Clock,
-        clock: LogClock, failed: FailStop, ended: Callable[[], None],
+        clock: LogClock, fail_stop: FailStop, ended: Callable[[], None],
         when_durable: Callable[[int, Callable[[], None]], None],
     ) -> None:  # fmt: skip
         """:param io: runs the reads, and nothing else.
@@ -123,7 +123,7 @@ class BodyReads:
         self._bodies = queue.state.bodies
         self._reactor = reactor
         self._clock = clock
-        self._fail_stop = failed
+        self.fail_stop = fail_stop
         self._ended = ended
         self._when_durable = when_durable
         self.failed_reads = 0

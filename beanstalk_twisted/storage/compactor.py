@@ -75,7 +75,7 @@ class Compactor:
         """:param kept_for: why others need a segment, None if nobody does; they call `consider`
         when that has changed.
         """
-        self._fail_stop = environment.failed
+        self.fail_stop = environment.fail_stop
         self._policy = policy
         self._log = log
         self._queue = queue

@@ -75,7 +75,6 @@ class Environment(NamedTuple):
 
     :ivar io: does the blocking work; ``unwatched`` does what may take as long as it likes.
     :ivar clock: log time; ``reactor`` has the timers.
-    :ivar failed: called when memory and log may no longer agree.
     """
 
     directory: Directory
@@ -83,7 +82,7 @@ class Environment(NamedTuple):
     unwatched: Io
     reactor: Clock
     clock: LogClock
-    failed: FailStop
+    fail_stop: FailStop
 
 
 class Replica(Protocol):

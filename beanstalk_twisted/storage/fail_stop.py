@@ -53,22 +53,23 @@ BALLAST: Final = Ballast()
 class FailStop:
     """Ends the server, once.
 
+    :ivar end: called once, in whatever thread.
     :ivar is_armed: whether it does: whether there is a log that memory must agree with.  A queue
         without one has promised nothing beyond the end of its process: there exceptions go their
         usual way, and the command is answered with INTERNAL_ERROR.
     """
 
-    def __init__(self, failed: Callable[[Failure], None], *, is_armed: bool = True) -> None:
+    def __init__(self, end: Callable[[Failure], None], *, is_armed: bool = True) -> None:
+        self.end = end
         self.is_armed = is_armed
         self.has_failed = False
-        self._failed = failed
 
     def __call__(self, failure: Failure) -> None:
         """This has failed, in whatever thread."""
         if self.is_armed and not self.has_failed:
             self.has_failed = True
             try:
-                self._failed(failure)
+                self.end(failure)
             except BaseException:
                 # Whoever has called would go on.
                 os._exit(EXIT_CODE)
@@ -86,7 +87,7 @@ class FailStop:
 
 
 class Stoppable(Protocol):
-    _fail_stop: FailStop
+    fail_stop: FailStop
 
 
 S = TypeVar("S", bound=Stoppable)
@@ -110,7 +111,7 @@ def fail_stop(step: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P
         try:
             return step(self, *args, **kwargs)
         except BaseException:
-            self._fail_stop.caught()
+            self.fail_stop.caught()
             raise
 
     return run

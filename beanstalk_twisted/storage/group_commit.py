@@ -107,7 +107,7 @@ class GroupCommit:
         self._policy = policy
         self._is_always = policy.is_always
         self.figures = CommitFigures(log.last_lsn, policy.interval_s)
-        self._fail_stop = environment.failed
+        self.fail_stop = environment.fail_stop
         self._written_lsn = log.last_lsn
         self._marked_lsn = log.durable_lsn
         self._inline_sync = InlineSyncPolicy(0) if inline_sync is None else inline_sync
@@ -214,7 +214,7 @@ class GroupCommit:
     def _begin(self) -> bool:
         """:return: whether there may be more to do, if this is done already."""
         log = self._log
-        if self._fail_stop.has_failed:
+        if self.fail_stop.has_failed:
             return False
         if log.budget.stale:
             self.state = TRANSITIONS[self.state]["prepare"]
@@ -227,7 +227,7 @@ class GroupCommit:
             self._taken_ns = self._now_ns()
             running = self._io.run(partial(self._writer.prepare, segment))
             running.addCallback(self._prepared, segment).addErrback(self._not_prepared)
-            running.addErrback(self._fail_stop)
+            running.addErrback(self.fail_stop)
             return True
         if self._is_due:
             return self._take()
@@ -246,7 +246,7 @@ class GroupCommit:
 
     def _run(self, work: Callable[[], T], done: Callable[..., None], *args: object) -> None:
         """Have the I/O thread do what may take long, and may not fail."""
-        self._io.run(work).addCallback(done, *args).addErrback(self._fail_stop)
+        self._io.run(work).addCallback(done, *args).addErrback(self.fail_stop)
 
     def _done(self) -> None:
         """The disk has nothing to do: give it what is next."""
@@ -262,7 +262,7 @@ class GroupCommit:
 
     @property
     def _is_over(self) -> bool:
-        return self._fail_stop.has_failed or self.state == ABANDONED
+        return self.fail_stop.has_failed or self.state == ABANDONED
 
     # A batch, from the log to the replies.
 
@@ -319,7 +319,7 @@ class GroupCommit:
         else:
             # Nothing here syncs, and replies do not wait for syncs: this need not be long.
             running = self._io.run_brief(work).addCallback(self._written, batch)
-        running.addErrback(self._not_written, batch, sync).addErrback(self._fail_stop)
+        running.addErrback(self._not_written, batch, sync).addErrback(self.fail_stop)
         return True
 
     def _write_here(self, work: Callable[[], bool], batch: Batch) -> "Deferred[None] | None":

@@ -72,10 +72,10 @@ class Io(Protocol):
 class WatchableIo(Io, Protocol):
     """One that can be watched also while it keeps the reactor's thread."""
 
-    def watch(self, look: Callable[[], None], failed: Callable[[Failure], None]) -> None:
+    def watch(self, look: Callable[[], None], fail_stop: Callable[[Failure], None]) -> None:
         """:param look: called about once a second, in another thread, while the reactor does work
             itself.
-        :param failed: called, in whatever thread, when an outcome cannot be reported.
+        :param fail_stop: called, in whatever thread, when an outcome cannot be reported.
         """
 
 
@@ -104,7 +104,7 @@ class IoThread(WatchableIo):
         self._waits = waits
         self._under_way = 0
         self._look: Callable[[], None] = lambda: None
-        self._failed: Callable[[Failure], None] = Failure.raiseException
+        self.fail_stop: Callable[[Failure], None] = Failure.raiseException
         self._is_here = self._is_looking = False
         self._wary_until_s = self._watchful_until_s = reactor.seconds()
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -144,8 +144,8 @@ class IoThread(WatchableIo):
         finally:
             self._is_here = False
 
-    def watch(self, look: Callable[[], None], failed: Callable[[Failure], None]) -> None:
-        self._look, self._failed = look, failed
+    def watch(self, look: Callable[[], None], fail_stop: Callable[[Failure], None]) -> None:
+        self._look, self.fail_stop = look, fail_stop
 
     def stop(self) -> None:
         self._work.put(None)
@@ -159,7 +159,7 @@ class IoThread(WatchableIo):
                 work()
         except BaseException:
             BALLAST.release()
-            self._failed(Failure())
+            self.fail_stop(Failure())
 
     def _next(self) -> Callable[[], None] | None:
         """Wait for work, or for the next look.  When that finds no work in the reactor's thread it
@@ -212,5 +212,5 @@ class InlineIo(WatchableIo):
     def stop(self) -> None:
         pass
 
-    def watch(self, look: Callable[[], None], failed: Callable[[Failure], None]) -> None:
+    def watch(self, look: Callable[[], None], fail_stop: Callable[[Failure], None]) -> None:
         pass

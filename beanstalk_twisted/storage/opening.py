@@ -28,7 +28,6 @@ from beanstalk_twisted.binlog.records.others import Start
 from beanstalk_twisted.binlog.segments.format import parse_segment_name
 from beanstalk_twisted.binlog.space_budget import Demand
 from beanstalk_twisted.binlog.writer import NO_SPACE, Writer
-from beanstalk_twisted.jobs.unique_keys import Remembered
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.body_checks import StartCheck
 from beanstalk_twisted.storage.clock import LogClock
@@ -358,10 +357,7 @@ def _load(filling: _Filling, found: replay.Replay, bodies_below: int) -> None:
         if len(state.jobs) >= told + REPORT_JOBS:
             told = len(state.jobs)
             report.loaded(told)
-    queue.finish_loading(
-        found.pauses(now_ns), now_ns, small.policies().values(),
-        [Remembered(record, segment) for record, segment in found.keys(now_ns)], is_followed,
-    )  # fmt: skip
+    queue.finish_loading(found.others(now_ns), now_ns, is_followed)
 
 
 def _write_where_it_fits(writer: Writer, log: Log, batch: Batch) -> Batch:

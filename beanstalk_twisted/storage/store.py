@@ -54,11 +54,10 @@ class DirectoryCheck:
     log = Logger()
 
     def __init__(self, environment: Environment, committer: GroupCommit, writer: Writer) -> None:
-        """:param environment: its ``failed`` is called when the log is not where it should be."""
         self._io = environment.unwatched
         self._clock = environment.reactor
         self._path = environment.directory.path
-        self._failed = environment.failed
+        self.fail_stop = environment.fail_stop
         self._committer = committer
         self._displaced = writer.displaced
         self._seen = ""
@@ -87,7 +86,7 @@ class DirectoryCheck:
     def _begin(self) -> None:
         self._timer = None
         looking = self._io.run(self._displaced).addCallback(self._end, self._now())
-        looking.addErrback(self._failed)
+        looking.addErrback(self.fail_stop)
 
     def _end(self, displaced: str, seen: str) -> None:
         """:param seen: when this check began, and what was acknowledgeable then."""
@@ -104,7 +103,7 @@ class DirectoryCheck:
             f"Put that directory, or a copy of it, back at {self._path}, run 'binlog-inspect check "
             f"{self._path}', start again."
         )
-        self._failed(Failure(error))
+        self.fail_stop(Failure(error))
 
     def _now(self) -> str:
         time_ = time.strftime("%FT%TZ", time.gmtime())
@@ -229,7 +228,7 @@ class LogStore:
         if options.body_cache is not None and read_io is not None:
             self.reads = BodyReads(
                 LogBodyReader(environment.directory), read_io(), opened.log, queue,
-                environment.reactor, environment.clock, environment.failed, self._body_read,
+                environment.reactor, environment.clock, environment.fail_stop, self._body_read,
                 self.committer.when_durable,
             )  # fmt: skip
         self._archiver: Archiver | None = None

@@ -65,19 +65,19 @@ class WatchedIo(Io):
 
     def __init__(
         self, io: WatchableIo, clock: Clock, path: str, limit_s: int,
-        failed: Callable[[Failure], None], syncs_first: bool = True,
+        fail_stop: Callable[[Failure], None], syncs_first: bool = True,
     ) -> None:  # fmt: skip
         """:param path: of the directory that is worked on.
         :param limit_s: how long one piece of work may take, 0 to `MAX_LIMIT_S`; 0 is for ever.
-        :param failed: called once, when one has taken longer, in the thread that still can be.
+        :param fail_stop: called once, when one has taken longer, in the thread that still can be.
         :param syncs_first: whether replies wait until what they report is synced.
         """
-        io.watch(self._look_aside, failed)
+        io.watch(self._look_aside, fail_stop)
         self._io = io
         self._clock = clock
         self._path = path
         self._limit_s = limit_s
-        self._failed = failed
+        self.fail_stop = fail_stop
         self._syncs_first = syncs_first
         self._waits = REPLIES_WAIT if syncs_first else NEW_REPLIES_WAIT
         self._waits_aside = ALL_WAIT if syncs_first else ALL_WAIT_IN_DOUBT
@@ -165,7 +165,7 @@ class WatchedIo(Io):
                 f"{self._seconds} s; {lost}. "
                 f"Mend the disk, run 'binlog-inspect check {self._path}', start again."
             )
-            self._failed(Failure(error))
+            self.fail_stop(Failure(error))
         elif self._seconds == SLOW_S:
             self._warn((SLOW_S, meanwhile))
         return self._has_given_up

@@ -81,7 +81,7 @@ def outcome_of(name: str, task_name: str, given: bytes) -> tuple[bool, Any]:
         return True, error
 
 
-def _pickled(outcome: tuple[bool, Any]) -> bytes:
+def pickled(outcome: tuple[bool, Any]) -> bytes:
     try:
         written = pickle.dumps(outcome)
         pickle.loads(written)  # noqa: S301 - written here.
@@ -101,7 +101,7 @@ def _end_with_the_worker(alive: int) -> None:
 def main() -> None:
     name, task_name, outcome_number, alive = sys.argv[1:]
     threading.Thread(target=_end_with_the_worker, args=(int(alive),), daemon=True).start()
-    written = _pickled(outcome_of(name, task_name, sys.stdin.buffer.read()))
+    written = pickled(outcome_of(name, task_name, sys.stdin.buffer.read()))
     with open(int(outcome_number), "wb") as outcome:
         outcome.write(written)
 

@@ -103,19 +103,21 @@ def not_done(job: int, timeout: float) -> NotDone:
 
 def collect_over(
     new: Callable[[], Any], now: Callable[[], float], pause: Callable[[float], Any],
-    tube: str, job: int, timeout: float,
+    kept: list[bytes], tube: str, job: int, timeout: float,
 ) -> Flow:  # fmt: skip
     """Collect a reply over a connection of its own, and over another one when that is lost.
 
     :raise NotDone: it has not ended in this time, or there was no server.
     """
+    if kept:
+        return read_reply(kept, job)
     ends_s = now() + timeout
     while True:
         left_s = max(0.0, ends_s - now())
         client = new()
         try:
             yield client.connect()
-            return (yield from collect(client, tube, job, left_s))
+            return (yield from collect(client, kept, tube, job, left_s))
         except NotDone:
             raise not_done(job, timeout) from None
         except (errors.NoHost, errors.Unanswered, errors.NotCarriedOut) as why:
@@ -126,14 +128,15 @@ def collect_over(
         yield pause(min(PAUSE_S, left_s))
 
 
-def collect(client: Any, tube: str, job: int, timeout: float) -> Flow:
+def collect(client: Any, kept: list[bytes], tube: str, job: int, timeout: float) -> Flow:
     """Wait for the end of a job, and take its reply.
 
+    :param kept: the reply, once any wait for this result has it.
     :raise NotDone: it has not ended in this time.
-    :raise TaskFailed: it has failed.
-    :raise ResultLost: there is no reply.
     """
     ended = "gone"
+    if kept:
+        return read_reply(kept, job)
     try:
         ended = yield client.wait_job(job, math.ceil(timeout))
     except errors.TimedOut:
@@ -142,19 +145,27 @@ def collect(client: Any, tube: str, job: int, timeout: float) -> Flow:
         pass
     # A put with the key of the reply finds it: there is no other way to ask for a key.
     found = yield client.put(b"", tube=tube, tags=reply_tags(job))
-    body = b""
     try:
-        if not found.is_new:
-            body = (yield client.peek(found)).body
+        # An empty one is of another wait, which has not found it.  It is kept before it is
+        # deleted: a wait that finds none any more finds it there.
+        if not found.is_new and (body := (yield client.peek(found)).body):
+            kept.append(body)
         yield client.delete(found)
     except errors.NotFound:
-        pass  # It has expired, or another producer has taken it.
+        pass  # It has expired, or another wait has taken it.
+    return read_reply(kept, job, ended)
+
+
+def read_reply(kept: list[bytes], job: int, ended: str = "gone") -> Any:
+    """:raise TaskFailed: it has failed.
+    :raise ResultLost: there is no reply.
+    """
     try:
-        reply = JSON.load(body)
+        reply = JSON.load(kept[0])
         if "error" in reply:
             raise TaskFailed(reply["error"])
         return reply["result"]
-    except (Unreadable, KeyError, TypeError):
+    except (Unreadable, IndexError, KeyError, TypeError):
         raise ResultLost(f"job {job} is {ended}, and there is no result") from None
 
 
@@ -174,7 +185,7 @@ class Result(Generic[W]):
         return f"<Result of job {self.id}>"
 
     def wait(self, timeout: float) -> W:
-        """Wait for the result, which is given to one producer once, over a connection of its own.
+        """Wait for the result, over a connection of its own; any number of threads may, and again.
 
         :param timeout: seconds.
         :raise NotDone: the job has not ended by then, or there was no server to ask.

@@ -71,12 +71,8 @@ class Sender:
         if replies is not None:
             yield from check_server(client)
         job = yield client.put(body, **options)
-        number = int(job)
-
-        def wait(seconds: float) -> Any:
-            return self._wait(server, replies, number, seconds)
-
-        return Result(number, getattr(job, "is_new", True), wait if replies else None)
+        wait = partial(self._wait, server, [], replies, int(job)) if replies else None
+        return Result(int(job), getattr(job, "is_new", True), wait)
 
     def _clients(self) -> dict[Any, Any]:
         """Give those that may be used here, by their servers."""
@@ -129,7 +125,7 @@ class AioSender(Sender):
         return await run_async(self._flow(*job, **options))
 
     async def _wait(self, server: Any, *what: Any) -> Any:
-        _, job, seconds = what
+        *_, job, seconds = what
         new = partial(self._new, server)
         flow = collect_over(new, time.monotonic, asyncio.sleep, *what)
         try:
@@ -174,7 +170,7 @@ class TwistedSender(Sender):
         def over(outcome: Any, _: float) -> Any:
             raise not_done(job, seconds)
 
-        _, job, seconds = what
+        *_, job, seconds = what
         waiting = inlineCallbacks(collect)(client, *what)
         clock = self._options.get("reactor") or the_reactor()
         return waiting.addTimeout(seconds + OVER_S, clock, over).addBoth(close)

@@ -407,7 +407,7 @@ class MemoryServer:
     def start(self) -> None:
         log_clock = LogClock(lambda: self._now_ns() + STARTED_S * NS, self._now_ns)
         self.service = self.make_service(log_clock)
-        self.service.failed = self.failures.append
+        self.service.fail_stop.end = self.failures.append
         interval_s = sys.getswitchinterval()
         try:
             self.service.startService()

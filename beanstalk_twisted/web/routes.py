@@ -242,8 +242,8 @@ API_ROUTES: Final = (
         text("standby", "A name or address of it, or the host or port of one; the one that has the "
                         "most by default"),
     ), record({"handed_over_to": of("string", "The name of the standby")})),
-    _get("log", "getLog", "The log: its size, what is not durable yet, how long syncs take, why "
-         "its oldest segment is still there", "Log", asks=EVERYTHING, may_be_missing=True),
+    _get("log", "getLog", "The log: its size, what is not durable yet, how long syncs take, "
+         "why its oldest segment is kept", "Log", asks=EVERYTHING, may_be_missing=True),
     _get("log/segments", "listSegments", "The log's segments, oldest first", record({
         "segments": many(ref("Segment")),
         "after": of(["integer", "null"], "the last one's number, if there are more"),
@@ -251,8 +251,8 @@ API_ROUTES: Final = (
         whole("after", default=0, about="The number of the last segment of the page before"),
         whole("limit", 1, MAX_PAGE_SEGMENTS, default=50, about="Segments of the page"),
     )),
-    _get("connections", "listConnections", "All connections, those of requests too, each with the "
-         f"first {SHOWN_RESERVED} jobs that it holds",
+    _get("connections", "listConnections",
+         f"All connections, each with the first {SHOWN_RESERVED} jobs that it holds",
          record({"connections": many(ref("Connection"))})),
     _get("tubes", "listTubes", "A page of tubes", record({
         "total": U32, "matches": U32, "tubes": many(ref("Tube")),
@@ -274,21 +274,21 @@ API_ROUTES: Final = (
         whole("seconds", 0, MAX_U32, is_required=True),
     )),
     _post("tubes/{tube}/kick", "kickTube",
-          "Make buried jobs of a tube ready; if it has none, delayed ones", (
+          "Kick buried jobs of a tube, or delayed ones if there are none", (
         whole("count", 0, MAX_U32, default=MAX_U32),
     ), record({"kicked": U32})),
     _post("tubes/{tube}/flush", "flushTube",
-          "Delete the jobs of a tube that are in a state; no reserved ones", (
+          "Delete the jobs of a tube in a state; no reserved ones", (
         choice("state", FLUSHED, is_required=True,
                expected="state says which jobs are deleted: one of"),
     ), record({"flushed": U32})),
     _post("tubes/{tube}/forget-key", "forgetKey",
-          "Forget the unique key of a deleted job, or of a batch, of a tube", (
+          "Forget the unique key of a deleted job or of a batch", (
         text("key", is_required=True, minLength=1, maxLength=200,
              expected="key is the unique key to forget, a string"),
     )),
-    _post("tubes/{tube}/policy", "setPolicy", "Set keys of a tube's policy (docs/extensions.md, "
-          "Tube policies); null removes one", None, free_body={
+    _post("tubes/{tube}/policy", "setPolicy", "Set keys of a tube's policy; null removes one", None,
+          free_body={
         "type": "object", "minProperties": 1,
         "additionalProperties": {"type": ["integer", "string", "null"]},
     }),
@@ -312,23 +312,23 @@ API_ROUTES: Final = (
         whole("delay", 0, MAX_U32, default=0),
         whole("ttr", 0, MAX_U32, default=DEFAULT_TTR_S),
     ), record({"id": count(low=1)}), needs_body=True),
-    _get("search", "search", "The next jobs that are meant", record({
+    _get("search", "search", "The next jobs that match", record({
         "jobs": many(ref("Job")), **LOOKED,
     }), asks=EVERYTHING, may_be_missing=True, query=(
         *CRITERIA, whole("limit", 1, MAX_FOUND_JOBS, default=50, about="Jobs to find"),
         SAMPLE_BYTES, LOOK_CURSOR,
     )),
-    _get("groups", "listGroups", "The next jobs that are meant, counted by what is alike; groups "
-         "of several replies are to be summed", record({"groups": many(ref("Group")), **LOOKED}),
+    _get("groups", "listGroups", "Count the next jobs that match by what is alike; sum the groups "
+         "of several replies", record({"groups": many(ref("Group")), **LOOKED}),
          asks=EVERYTHING, may_be_missing=True, query=(
         *CRITERIA,
         choice("by", ("reason", "body"), about="Whether bodies have to be alike too: reason takes "
                "the tube, the tube that they died in and why"),
         SAMPLE_BYTES, LOOK_CURSOR,
     )),
-    _get("runs", "listRuns", "Runs that are under way, and the last ones",
+    _get("runs", "listRuns", "The running and the last runs",
          record({"runs": many(ref("Run"))}), asks=EVERYTHING),
-    _post("runs", "beginRun", "Kick, move or delete many jobs; it goes on by itself", (
+    _post("runs", "beginRun", "Kick, move or delete many jobs in the background", (
         choice("action", ACTIONS, is_required=True,
                about="kick-dead takes the dead letters of a tube, and no other criteria; return "
                      "takes each dead letter back to the tube that it died in"),
@@ -341,17 +341,17 @@ API_ROUTES: Final = (
         *CRITERIA,
     ), "Run", asks=MANAGED, may_be_missing=True, problems=(503,)),
     _get("runs/{run}", "getRun", "How far a run is", "Run", asks=EVERYTHING),
-    _post("runs/{run}/stop", "stopRun", "End a run behind its slice", reply="Run", asks=MANAGED),
+    _post("runs/{run}/stop", "stopRun", "End a run after its slice", reply="Run", asks=MANAGED),
     _get("jobs/{job}", "getJob",
          f"A job: stats-job, and at most {MAX_SHOWN_BODY} bytes of its body", "Job"),
     _post("jobs/{job}/kick", "kickJob", "Make a buried or delayed job ready"),
-    _post("jobs/{job}/delete", "deleteJob", "Delete a job that no connection has reserved"),
-    _post("jobs/{job}/cancel", "cancelJob", "Delete a job, also one that a worker has reserved"),
+    _post("jobs/{job}/delete", "deleteJob", "Delete an unreserved job"),
+    _post("jobs/{job}/cancel", "cancelJob", "Delete a job, even a reserved one"),
     _post("jobs/{job}/move", "moveJob", "Take a job into another tube", (
         text("tube", is_required=True),
     )),
-    _post("jobs/{job}/edit", "editJob", "Give a job other values; what is not given stays, and so "
-          "does the time left of a delay", (
+    _post("jobs/{job}/edit", "editJob", "Change values of a job; others stay, and so does the time "
+          "left of a delay", (
         *BODY, *(whole(name, 0, MAX_U32) for name in ("priority", "delay", "ttr")),
     )),
 )  # fmt: skip

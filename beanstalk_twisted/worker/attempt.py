@@ -1,27 +1,50 @@
-"""An attempt, as the function that does jobs is given it."""
+"""An attempt, as the function that does jobs is given it, and how its job is kept."""
 
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Final, Generic
 from urllib.parse import unquote
 
 from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.task import Clock
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
+from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands.specs import DEFAULT_PRIORITY, Job
 from beanstalk_twisted.client.commands.tags import percent_encoded
+from beanstalk_twisted.client.pending import cancel
 from beanstalk_twisted.client.stats import JobStats
 from beanstalk_twisted.worker.serialisers import Unreadable
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
+    from beanstalk_twisted.worker.settings import Settings
+
     T = TypeVar("T", default=Any)
 else:
     from typing import TypeVar
 
     T = TypeVar("T")
+
+EARLIEST: Final = 0.5
+"""Share of the TTR before a touch: each touch is a command, and is written to the log."""
+
+LATEST: Final = 0.65
+"""The same at the latest: a third is left for the way, and more than the last second, in which the
+server says DEADLINE_SOON.  Chance decides in between, so that touches spread.
+"""
+
+AGAIN: Final = 0.5
+"""Of the time left, before another try when the server has refused one for another reason."""
+
+LEAST_S: Final = 0.1
+"""Less than this before another try, seconds, and there is none."""
+
+ANSWER_S: Final = 1.0
+"""For the answer to a touch that is late already, seconds: the server knows better than we do."""
 
 
 class Ending(Enum):
@@ -175,3 +198,78 @@ class Attempt(Generic[T]):
             callback()
         except Exception:
             self._log.failure("while {job} was cancelled", job=self)
+
+
+class KeepAlive:
+    """Looks after the reservation of one attempt."""
+
+    def __init__(
+        self, settings: "Settings", attempt: Attempt[Any], touches: bool,
+        touch: Callable[[], Deferred[None]], why_refused: Callable[[], Deferred[Ending]],
+    ) -> None:  # fmt: skip
+        """:param touches: whether it touches the job in time.
+        :param why_refused: asked when the server does not know the job as ours."""
+        self._settings = settings
+        self._clock = settings.clock
+        self._attempt = attempt
+        self._touches = touches
+        self._ask = touch
+        self._why_refused = why_refused
+        self._is_over = False
+        self._timer: IDelayedCall | None = None
+
+    def plan(self) -> None:
+        """Plan the next touch, or the end of the TTR, from the attempt's deadline."""
+        if self._touches:
+            share = EARLIEST + (LATEST - EARLIEST) * self._settings.chance()
+            self._set(self._attempt.time_left_s() - self._ttr_s * (1 - share), self._touch_now)
+        else:
+            self._set(self._attempt.time_left_s(), self._end_of_ttr)
+
+    def stop(self) -> None:
+        self._is_over = True
+        cancel(self._timer)
+        self._timer = None
+
+    def touch(self) -> Deferred[None]:
+        """Ask for the whole TTR once more."""
+        # It begins again when the server reads this, so not before now.
+        deadline_s = self._clock.seconds() + self._ttr_s
+        return self._ask().addCallback(self._agreed, deadline_s).addErrback(self._refused)
+
+    @property
+    def _ttr_s(self) -> int:
+        return max(1, self._attempt.stats.ttr)
+
+    def _set(self, wait_s: float, then: Callable[[], object]) -> None:
+        cancel(self._timer)
+        self._timer = self._clock.callLater(max(0.0, wait_s), then)
+
+    def _touch_now(self) -> None:
+        # Until there is an answer, it ends with the TTR: other workers have other connections.
+        left_s = self._attempt.time_left_s()
+        self._set(left_s if left_s > LEAST_S else ANSWER_S, self._end_of_ttr)
+        self.touch().addErrback(lambda failure: None)
+
+    def _agreed(self, _: None, deadline_s: float) -> None:
+        if not self._is_over:
+            self._attempt.deadline_s = max(deadline_s, self._attempt.deadline_s)
+            self.plan()
+            self._settings.hooks.call("touched", self._attempt)
+
+    def _refused(self, failure: Failure) -> Any:
+        if not self._is_over:
+            if failure.check(errors.NotFound):
+                return self._why_refused().addCallback(self._lost, failure)
+            if failure.check(errors.ErrorReply) and self._touches:
+                wait_s = self._attempt.time_left_s() * AGAIN
+                if wait_s >= LEAST_S:
+                    self._set(wait_s, self._touch_now)
+        return failure
+
+    def _lost(self, ending: Ending, failure: Failure) -> Failure:
+        self._attempt.cancel(ending)
+        return failure
+
+    def _end_of_ttr(self) -> None:
+        self._attempt.cancel(Ending.TTR)

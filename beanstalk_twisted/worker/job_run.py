@@ -1,20 +1,24 @@
 """A job from its reservation to its verdict."""
 
+import math
 from collections.abc import Callable
 from functools import partial
 from types import UnionType
 from typing import Any, Final, Generic, TypeVar
 
-from twisted.internet.defer import CancelledError, Deferred, execute
+from twisted.internet.defer import CancelledError, Deferred, execute, fail
 from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands.specs import Job
 from beanstalk_twisted.client.pending import cancel
+from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.client.stats import JobStats
-from beanstalk_twisted.worker.attempt import Attempt, Ending
+from beanstalk_twisted.worker.attempt import Attempt, Ending, KeepAlive
 from beanstalk_twisted.worker.handlers import awaited, verdict_of
+from beanstalk_twisted.worker.hooks import frames_of, text_of
 from beanstalk_twisted.worker.policy import (
     Bury,
     Decided,
@@ -27,7 +31,7 @@ from beanstalk_twisted.worker.policy import (
     Verdict,
 )
 from beanstalk_twisted.worker.process import in_this_process
-from beanstalk_twisted.worker.reserver import Reservation, Reserver, Session
+from beanstalk_twisted.worker.reserver import REST_S, Reserver, ReserveScheduler, Session
 from beanstalk_twisted.worker.settings import Settings, Work
 
 T = TypeVar("T")
@@ -45,130 +49,56 @@ RESERVED: Final = "reserved"
 STATS_TRIES: Final = 2
 """How often the server is asked about a job before it is given back."""
 
-EARLIEST: Final = 0.5
-"""Share of the TTR before a touch: each touch is a command, and is written to the log."""
 
-LATEST: Final = 0.65
-"""The same at the latest: a third is left for the way, and more than the last second, in which the
-server says DEADLINE_SOON.  Chance decides in between, so that touches spread.
-"""
+class JobRun(Generic[T]):
+    """:ivar attempt: what the handler was given; None if it has not begun.
+    :ivar is_settled: the server was told what becomes of the job, or need not be.
+    """
 
-AGAIN: Final = 0.5
-"""Of the time left, before another try when the server has refused one for another reason."""
-
-LEAST_S: Final = 0.1
-"""Less than this before another try, seconds, and there is none."""
-
-ANSWER_S: Final = 1.0
-"""For the answer to a touch that is late already, seconds: the server knows better than we do."""
-
-
-class KeepAlive:
-    """Looks after the reservation of one attempt."""
+    _log = Logger(namespace="beanstalk_twisted.worker")
 
     def __init__(
-        self, settings: Settings, attempt: Attempt[Any], touches: bool,
-        touch: Callable[[], Deferred[None]], why_refused: Callable[[], Deferred[Ending]],
-    ) -> None:  # fmt: skip
-        """:param touches: whether it touches the job in time.
-        :param why_refused: asked when the server does not know the job as ours."""
-        self._settings = settings
-        self._clock = settings.clock
-        self._attempt = attempt
-        self._touches = touches
-        self._ask = touch
-        self._why_refused = why_refused
-        self._is_over = False
-        self._timer: IDelayedCall | None = None
-
-    def plan(self) -> None:
-        """Plan the next touch, or the end of the TTR, from the attempt's deadline."""
-        if self._touches:
-            share = EARLIEST + (LATEST - EARLIEST) * self._settings.chance()
-            self._set(self._attempt.time_left_s() - self._ttr_s * (1 - share), self._touch_now)
-        else:
-            self._set(self._attempt.time_left_s(), self._end_of_ttr)
-
-    def stop(self) -> None:
-        self._is_over = True
-        cancel(self._timer)
-        self._timer = None
-
-    def touch(self) -> Deferred[None]:
-        """Ask for the whole TTR once more."""
-        # It begins again when the server reads this, so not before now.
-        deadline_s = self._clock.seconds() + self._ttr_s
-        return self._ask().addCallback(self._agreed, deadline_s).addErrback(self._refused)
-
-    @property
-    def _ttr_s(self) -> int:
-        return max(1, self._attempt.stats.ttr)
-
-    def _set(self, wait_s: float, then: Callable[[], object]) -> None:
-        cancel(self._timer)
-        self._timer = self._clock.callLater(max(0.0, wait_s), then)
-
-    def _touch_now(self) -> None:
-        # Until there is an answer, it ends with the TTR: other workers have other connections.
-        left_s = self._attempt.time_left_s()
-        self._set(left_s if left_s > LEAST_S else ANSWER_S, self._end_of_ttr)
-        self.touch().addErrback(lambda failure: None)
-
-    def _agreed(self, _: None, deadline_s: float) -> None:
-        if not self._is_over:
-            self._attempt.deadline_s = max(deadline_s, self._attempt.deadline_s)
-            self.plan()
-            self._settings.hooks.call("touched", self._attempt)
-
-    def _refused(self, failure: Failure) -> Any:
-        if not self._is_over:
-            if failure.check(errors.NotFound):
-                return self._why_refused().addCallback(self._lost, failure)
-            if failure.check(errors.ErrorReply) and self._touches:
-                wait_s = self._attempt.time_left_s() * AGAIN
-                if wait_s >= LEAST_S:
-                    self._set(wait_s, self._touch_now)
-        return failure
-
-    def _lost(self, ending: Ending, failure: Failure) -> Failure:
-        self._attempt.cancel(ending)
-        return failure
-
-    def _end_of_ttr(self) -> None:
-        self._attempt.cancel(Ending.TTR)
-
-
-class JobRun(Reservation, Generic[T]):
-    """:ivar attempt: what the handler was given; None if it has not begun."""
-
-    def __init__(
-        self, settings: Settings, reserver: Reserver[Any], job: Job,
-        may_give_back: Callable[[], Deferred[None]], left: Callable[["JobRun[T]"], object],
+        self, settings: Settings, scheduler: ReserveScheduler, reserver: Reserver, job: Job,
+        left: Callable[["JobRun[T]"], object],
     ) -> None:  # fmt: skip
         """:param left: called when the attempt was given up and its handler still runs."""
-        super().__init__(settings, reserver, job, may_give_back)
+        assert reserver.session is not None, "a job comes by a connection"
         self.attempt: Attempt[T] | None = None
-        self._work: Work[T]
-        self._result: Any = None
+        self.is_settled = False
+        self.job = job
+        self.reserver = reserver
+        self._session = reserver.session
+        self._scheduler = scheduler
+        self._settings = settings
+        self._clock = settings.clock
+        self._hooks = settings.hooks
+        self._left = left
+        self._began_s: float = settings.clock.seconds()
         self._deadline_s = self._began_s
+        self._settled: Deferred[None] | None = None
+        self._is_handed_over = False
+        self._error: BaseException | None = None
+        self._result: Any = None
+        self._work: Work[T]
         self._keep: KeepAlive | None = None
         self._ending: Ending | None = None
         self._asked: Deferred[JobStats] | None = None
-        self._left = left
         self._limit: IDelayedCall | None = None
         self._giving_up: Deferred[None] | None = None
         self._has_handler_ended = False
 
+    # From the job to its verdict.
+
     async def carry_out(self) -> None:
-        """Do all of it."""
         stats = await self._ask_for_stats()
         if stats is None:
             return  # It was lost before it was begun.
-        attempt: Attempt[T] = Attempt(self._clock, self._job, stats, self._deadline_s)
+        attempt: Attempt[T] = Attempt(self._clock, self.job, stats, self._deadline_s)
         self._work = self._settings.route.work_for(attempt)
         self._keep = KeepAlive(
-            self._settings, attempt, self._work.touches, self.touch,
-            lambda: Deferred.fromCoroutine(self.find_loss(attempt)),
+            self._settings, attempt, self._work.touches,
+            lambda: self._send("touch", lambda client: client.touch(self.job)),
+            lambda: Deferred.fromCoroutine(self._find_loss(attempt)),
         )  # fmt: skip
         attempt.begin(self._keep.touch)
         self.attempt = attempt
@@ -186,76 +116,10 @@ class JobRun(Reservation, Generic[T]):
             attempt.end()
             await self._conclude(attempt, verdict)
 
-    async def _conclude(self, attempt: Attempt[T], verdict: Verdict | None) -> None:
-        """:param verdict: None if the job is not ours any more."""
-        if verdict is not None and not self.is_settled:
-            await self._reply(attempt, verdict)
-        if self.is_settled:
-            self._report_error(attempt)
-        elif verdict is None:
-            await self.tell_loss(attempt)
-        else:
-            await self.settle(attempt, verdict)
-
-    async def _reply(self, attempt: Attempt[T], verdict: Verdict) -> None:
-        """Report the result before the job's end: a job that is gone has its reply."""
-        reply = self._work.reply
-        if reply is None or not isinstance(verdict, Delete | Bury):
-            return
-        error = self._error
-        if error is None and isinstance(verdict, Bury):
-            error = Decided(verdict)  # Whoever waits for a result must not take it for done.
-        result = None if isinstance(self._result, Verdict) else self._result
-        try:
-            await reply(attempt, result, error)
-        except Exception:
-            self._log.failure("no reply for {job}", job=attempt)
-
-    def cancel(self, ending: Ending) -> None:
-        self._ending = self._ending or ending
-        if self.attempt is not None:
-            if ending is Ending.DISCONNECTED:
-                self._stop()  # There is nothing left to touch.
-            self.attempt.cancel(ending)
-        elif self._asked is not None:
-            self._asked.cancel()
-
-    def hand_over(self, session: Session, ending: Ending) -> None:
-        """End the attempt, and tell the server no more, if the job of this number in that session
-        is the same: it was reserved by us again, and a command would act on that reservation.
-        """
-        if session.knows_jobs_of(self._session):
-            self._is_handed_over = True
-        if self._is_handed_over:
-            self._stop()
-            self.cancel(ending)
-
-    def do_not_begin(self) -> None:
-        """Give it back if it has not begun yet: the worker stops."""
-        if self.attempt is None:
-            self._ending = self._ending or Ending.STOPPED
-
-    def delete_sent(self) -> None:
-        if self._has_handler_ended:
-            self._reserver.delete_sent(self._reserver)
-
-    async def abandon(self, most_s: float) -> None:
-        """Give its job back, although its handler was cancelled and still runs.
-
-        :param most_s: how long a verdict that is being carried out is waited for, seconds.
-        """
-        attempt = self.attempt
-        if self._settled is not None and self._reserver.session is self._session:
-            # It may take two commands, and needs the connection for both.
-            await self._settled.addTimeout(most_s, self._clock, lambda *_: None)
-        elif attempt is not None and not self.is_settled and not _is_lost(attempt):
-            self._stop()
-            await self.settle(attempt, AT_ONCE)
-
     async def _ask_for_stats(self) -> JobStats | None:
         for _ in range(STATS_TRIES):
             asked_s = self._clock.seconds()
-            self._asked = self._reserver.client.stats_job(self._job)
+            self._asked = self.reserver.client.stats_job(self.job)
             try:
                 stats = await self._asked
                 # A command about it that was on its way when it came may have ended its
@@ -268,19 +132,24 @@ class JobRun(Reservation, Generic[T]):
                 return None
             except errors.ClientError as error:
                 self._hooks.call("troubled", error=error)
-        await self.give_back_unseen()
+        # Without its TTR it cannot be kept, and its priority is not known.
+        await self._scheduler.may_give_back()
+        delay = math.ceil(REST_S)  # Not to be asked about again at once.
+        try:
+            await self._send("release", lambda client: client.release(self.job, delay=delay))
+        except errors.ClientError as error:
+            self._hooks.call("troubled", error=error)
         return None
-
-    def _stop(self) -> None:
-        if self._keep is not None:
-            self._keep.stop()
 
     async def _verdict(self, attempt: Attempt[T]) -> Verdict | None:
         """Run the handler and decide; None if the job is not ours any more."""
         if self._ending is not None:
             return AT_ONCE
-        early = self._before(attempt)
+        ask = partial(self._work.policy.before, attempt.stats)
+        early: Verdict | None = self._decide(attempt, "before", ask, Verdict | None)
         if early is not None:
+            why = f"this would be attempt {attempt.number}, and is not made"
+            self._error = TooManyAttempts(why)
             return early
         assert self._keep is not None
         self._keep.plan()
@@ -304,13 +173,25 @@ class JobRun(Reservation, Generic[T]):
         # Done is done, though another worker may have the job: a delete may still be in time.
         return verdict if isinstance(verdict, Delete) or not _is_lost(attempt) else None
 
-    def _before(self, attempt: Attempt[T]) -> Verdict | None:
-        ask = partial(self._work.policy.before, attempt.stats)
-        verdict: Verdict | None = self._decide(attempt, "before", ask, Verdict | None)
-        if verdict is not None:
-            why = f"this would be attempt {attempt.number}, and is not made"
-            self._error = TooManyAttempts(why)
-        return verdict
+    def _do(self, attempt: Attempt[T]) -> Deferred[Any]:
+        call = partial(in_this_process, partial(self._work.handler, attempt))
+        threads = self._settings.threads if self._work.in_threads else None
+        # No thread can be cancelled; a coroutine that comes out of it can.
+        running: Deferred[Any] = execute(call) if threads is None else threads.run(call)
+        return running.addCallback(awaited, attempt, self._clock)
+
+    def _failed(self, attempt: Attempt[T], error: BaseException) -> Verdict | None:
+        if self._giving_up is not None or _is_lost(attempt):
+            return None
+        if attempt.ending is Ending.STOPPED:
+            return AT_ONCE
+        if attempt.ending is Ending.LIMIT:
+            error = TookTooLong(f"not done within {self._work.limit_s:g} s")
+        self._error = error
+        self._hooks.call("raised", attempt, error=error)
+        chance = self._settings.chance()
+        ask = partial(self._work.policy.after, attempt.stats, error, chance)
+        return self._decide(attempt, "after", ask, Verdict)
 
     def _decide(
         self, attempt: Attempt[T], when: str, ask: Callable[[], V], kinds: UnionType
@@ -324,6 +205,49 @@ class JobRun(Reservation, Generic[T]):
             self._log.failure("in the policy, {when} {job}", when=when, job=attempt)
             return Bury()
         return verdict
+
+    # Its early end.
+
+    def cancel(self, ending: Ending) -> None:
+        self._ending = self._ending or ending
+        if self.attempt is not None:
+            if ending is Ending.DISCONNECTED:
+                self._stop()  # There is nothing left to touch.
+            self.attempt.cancel(ending)
+        elif self._asked is not None:
+            self._asked.cancel()
+
+    def do_not_begin(self) -> None:
+        """Give it back if it has not begun yet: the worker stops."""
+        if self.attempt is None:
+            self._ending = self._ending or Ending.STOPPED
+
+    def hand_over(self, session: Session, ending: Ending) -> None:
+        """End the attempt, and tell the server no more, if the job of this id in that session is
+        the same: it was reserved by us again, and a command would act on that reservation.
+        """
+        if session.knows_jobs_of(self._session):
+            self._is_handed_over = True
+        if self._is_handed_over:
+            self._stop()
+            self.cancel(ending)
+
+    async def abandon(self, most_s: float) -> None:
+        """Give its job back, although its handler was cancelled and still runs.
+
+        :param most_s: how long a verdict that is being carried out is waited for, seconds.
+        """
+        attempt = self.attempt
+        if self._settled is not None and self.reserver.session is self._session:
+            # It may take two commands, and needs the connection for both.
+            await self._settled.addTimeout(most_s, self._clock, lambda *_: None)
+        elif attempt is not None and not self.is_settled and not _is_lost(attempt):
+            self._stop()
+            await self._settle(attempt, AT_ONCE)
+
+    def _stop(self) -> None:
+        if self._keep is not None:
+            self._keep.stop()
 
     def _limit_is_over(self, attempt: Attempt[T]) -> None:
         # Before it is cancelled: it may end at once, and stop this timer.
@@ -346,28 +270,157 @@ class JobRun(Reservation, Generic[T]):
         if not self._has_handler_ended:
             self._left(self)
 
-    def _do(self, attempt: Attempt[T]) -> Deferred[Any]:
-        handler, threads = self._work.handler, self._settings.threads
-        running: Deferred[Any]
-        if self._work.in_threads and threads is not None:
-            # No thread can be cancelled; a coroutine that comes out of it can.
-            running = threads.run(partial(in_this_process, partial(handler, attempt)))
-        else:
-            running = execute(in_this_process, partial(handler, attempt))
-        return running.addCallback(awaited, attempt, self._clock)
+    # What the server is told.
 
-    def _failed(self, attempt: Attempt[T], error: BaseException) -> Verdict | None:
-        if self._giving_up is not None or _is_lost(attempt):
-            return None
-        if attempt.ending is Ending.STOPPED:
-            return AT_ONCE
-        if attempt.ending is Ending.LIMIT:
-            error = TookTooLong(f"not done within {self._work.limit_s:g} s")
-        self._error = error
-        self._hooks.call("raised", attempt, error=error)
-        chance = self._settings.chance()
-        ask = partial(self._work.policy.after, attempt.stats, error, chance)
-        return self._decide(attempt, "after", ask, Verdict)
+    async def _conclude(self, attempt: Attempt[T], verdict: Verdict | None) -> None:
+        """:param verdict: None if the job is not ours any more."""
+        if verdict is not None and not self.is_settled:
+            await self._reply(attempt, verdict)
+        if self.is_settled:
+            self._report_error(attempt)
+        elif verdict is None:
+            await self._tell_loss(attempt)
+        else:
+            await self._settle(attempt, verdict)
+
+    async def _reply(self, attempt: Attempt[T], verdict: Verdict) -> None:
+        """Report the result before the job's end: a job that is gone has its reply."""
+        reply = self._work.reply
+        if reply is None or not isinstance(verdict, Delete | Bury):
+            return
+        error = self._error
+        if error is None and isinstance(verdict, Bury):
+            error = Decided(verdict)  # Whoever waits for a result must not take it for done.
+        result = None if isinstance(self._result, Verdict) else self._result
+        try:
+            await reply(attempt, result, error)
+        except Exception:
+            self._log.failure("no reply for {job}", job=attempt)
+
+    async def _settle(self, attempt: Attempt[Any], verdict: Verdict) -> None:
+        """Carry out a verdict."""
+        self.is_settled = True
+        self._settled = Deferred()
+        try:
+            verdict = await self._tell_server(attempt, verdict)
+        except errors.NotFound:
+            await self._tell_loss(attempt)
+        except errors.ClientError as error:
+            self._report_error(attempt)
+            self._hooks.call("unsettled", attempt, verdict=verdict, error=error)
+        else:
+            self._report_error(attempt)
+            seconds = self._clock.seconds() - self._began_s
+            self._hooks.call("ended", attempt, verdict=verdict, seconds=seconds)
+        finally:
+            self._settled.callback(None)
+
+    async def _tell_server(self, attempt: Attempt[Any], verdict: Verdict) -> Verdict:
+        """:return: what was done: a server that has no `return-job` is sent a release."""
+        if isinstance(verdict, Delete):
+            await self._delete()
+            return verdict
+        if isinstance(verdict, Return):
+            await self._scheduler.may_give_back()
+            delay = verdict.delay
+            try:
+                await self._send(
+                    "return-job", lambda client: client.return_job(self.job, delay=delay)
+                )
+                return verdict
+            except errors.NotAnnounced:
+                verdict = Release(delay)
+        priority = attempt.stats.pri if verdict.priority is None else verdict.priority
+        if isinstance(verdict, Bury):
+            await self._send("bury", lambda client: client.bury(self.job, priority=priority))
+            return verdict
+        if verdict.prefers_backoff and await self._has_backoff(attempt):
+            verdict = Release(priority=verdict.priority)
+        await self._scheduler.may_give_back()
+        delay = verdict.delay
+        await self._send(
+            "release", lambda client: client.release(self.job, priority=priority, delay=delay)
+        )
+        return verdict
+
+    async def _has_backoff(self, attempt: Attempt[Any]) -> bool:
+        """Return True if the server delays what comes back to the tube."""
+        try:
+            policy = await self._send(
+                "tube-policy", lambda client: client.tube_policy(attempt.tube)
+            )
+        except (errors.ErrorReply, errors.BadReply, errors.NotAnnounced):
+            return False
+        return policy is not None and policy.get("backoff") is not None
+
+    async def _delete(self) -> None:
+        """Delete it; if the connection is lost before the answer, once more on the next: the server
+        has made the job ready, and anybody may delete that.  But only if it is the same process of
+        a server: another one may have given the id to another job.
+        """
+        session, unanswered = self._session, None
+        while session.knows_jobs_of(self._session) and not self._is_handed_over:
+            try:
+                deleted = self.reserver.send_in(
+                    session, "delete", self.job, lambda client: client.delete(self.job.id)
+                )
+                if self._has_handler_ended and not deleted.called:
+                    self._scheduler.ask_after_delete(self.reserver)
+                await deleted
+                return
+            except errors.Unanswered as error:
+                unanswered = error
+            except errors.NotCarriedOut:
+                if self.reserver.session is session:
+                    raise
+            except errors.NotFound:
+                break
+            session = await self.reserver.when_up()
+        # It was deleted the first time, or another worker has it, or may: that is not known.
+        raise unanswered or errors.NotFound("delete", self.job.id) from None
+
+    def _send(self, name: str, send: Callable[[Client], Deferred[V]]) -> Deferred[V]:
+        if self._is_handed_over:
+            return fail(errors.NotFound(name, self.job.id))
+        return self.reserver.send_in(self._session, name, self.job, send)
+
+    async def _find_loss(self, attempt: Attempt[Any]) -> Ending:
+        """Find out why the server does not know the job as ours: one that is gone before its TTR
+        has ended was cancelled.
+        """
+        ending = attempt.ending
+        if ending is not None and ending.is_loss:
+            return ending
+        if attempt.time_left_s() > 0:
+            try:
+                await self._send("stats-job", lambda client: client.stats_job(self.job))
+            except errors.NotFound:
+                return Ending.CANCELLED
+            except errors.ClientError:
+                pass  # What became of it is not known.
+        return Ending.NOT_OURS
+
+    async def _tell_loss(self, attempt: Attempt[Any]) -> None:
+        why = await self._find_loss(attempt)
+        attempt.cancel(why)
+        if why is Ending.CANCELLED:
+            self._hooks.call("cancelled", attempt)
+            error, self._error = self._error, None
+            if error is not None and self._settings.logs:
+                self._log.debug("{job}: failed, but was cancelled: {kind}: {error}{frames}",
+                                job=attempt, kind=type(error).__name__, error=text_of(error),
+                                frames=frames_of(error))  # fmt: skip
+        else:
+            self._report_error(attempt)
+            self._hooks.call("lost", attempt, ending=why)
+
+    def _report_error(self, attempt: Attempt[Any]) -> None:
+        """Report why the attempt has failed, after the server's answer: the job of a cancelled
+        attempt has not failed.
+        """
+        error, self._error = self._error, None
+        if error is not None:
+            self._hooks.call("failed", attempt, error=error)
 
 
 def no_exit(failure: Failure) -> Failure:

@@ -1,10 +1,9 @@
-"""One connection of a worker, and what the server is told of the jobs reserved on it."""
+"""The connections of a worker: the jobs reserved on them, and when each is asked for more."""
 
-import math
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from twisted.internet.defer import CancelledError, Deferred, fail, gatherResults
+from twisted.internet.defer import CancelledError, Deferred, fail, gatherResults, succeed
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -14,16 +13,59 @@ from beanstalk_twisted.client.commands.specs import Job
 from beanstalk_twisted.client.pending import cancel, first_error
 from beanstalk_twisted.client.service import Client, Losses
 from beanstalk_twisted.client.stats import ServerStats
-from beanstalk_twisted.worker.attempt import Attempt, Ending
-from beanstalk_twisted.worker.hooks import frames_of, text_of
-from beanstalk_twisted.worker.policy import REST_S, Delete, Release, Return, Verdict
+from beanstalk_twisted.states import NotAllowed, Transitions, Triggers
+from beanstalk_twisted.worker.attempt import Ending
 from beanstalk_twisted.worker.settings import Settings
 
+if TYPE_CHECKING:
+    from beanstalk_twisted.worker.job_run import JobRun
+
 T = TypeVar("T")
-H = TypeVar("H", bound="Reservation")
+
+_log = Logger(namespace="beanstalk_twisted.worker")
 
 DEADLINE_SOON_S: Final = 1.0
 """How long before the end of a TTR a server says so, seconds (protocol.txt, "reserve")."""
+
+LAST_ANSWER_S: Final = 5.0
+"""How long a worker that stops waits for the answers to what it has sent, seconds."""
+
+POLL_FIRST_S: Final = 0.02
+"""After an empty answer, before the next poll, seconds: about the end of a burst."""
+
+POLL_MOST_S: Final = 0.25
+"""Between two polls at most, seconds: four commands a second are nothing to a server."""
+
+REST_S: Final = 1.0
+"""After an answer that is an error, before anything is asked again, seconds."""
+
+PATIENCE_S: Final = 30
+"""How long a `reserve` waits, seconds; it is then sent again, so a dead server is noticed."""
+
+STOPPED: Final = "stopped"
+CONNECTING: Final = "connecting"
+WATCHING: Final = "watching"
+RESTING: Final = "resting"
+READY: Final = "ready"
+WAITING: Final = "waiting"
+CLOSING: Final = "closing"
+
+RESERVER: Final[Transitions] = {
+    STOPPED: Triggers(start=CONNECTING, stop=STOPPED),
+    CONNECTING: Triggers(connected=WATCHING, stop=STOPPED),
+    WATCHING: Triggers(watched=READY, refused=RESTING, lost=CONNECTING, stop=STOPPED),
+    RESTING: Triggers(retry=WATCHING, lost=CONNECTING, stop=STOPPED),
+    READY: Triggers(wait=WAITING, lost=CONNECTING, stop=STOPPED),
+    WAITING: Triggers(answered=READY, hang_up=CLOSING, lost=CONNECTING, stop=STOPPED),
+    CLOSING: Triggers(answered=CLOSING, stop=STOPPED),
+}
+"""What a `Reserver` does.  Any other trigger closes the connection, and another one is made.
+
+- watch: the server is asked to watch the tubes; refused: it has not, and is asked again later.
+- wait: a `reserve` is sent that may wait, so no job is held; polls are sent while it is ready.
+- hang up: the worker stops, and the server ends the `reserve` and then the connection.
+- lost: the jobs reserved on the connection are lost.
+"""
 
 
 class Session:
@@ -34,9 +76,9 @@ class Session:
         self._server = server
 
     def knows_jobs_of(self, other: "Session") -> bool:
-        """Return True if a number that was a job's there is the same job's here.  One process gives
-        no number twice, but another may: a server without a log begins with 1 again, and behind one
-        address there may be several servers.
+        """Return True if a job id there is the same job's here.  One process gives no id twice, but
+        another may: a server without a log begins with 1 again, and behind one address there may be
+        several servers.
         """
         return self is other or (self._server is not None and self._server == other._server)
 
@@ -50,46 +92,36 @@ def _no_server_id(failure: Failure) -> None:
     failure.trap(errors.ErrorReply, errors.BadReply)
 
 
-class Reserver(Generic[H]):
-    """One connection of a worker, with what is reserved on it.
+class Reserver:
+    """One connection of a worker, which `client.service.Client` brings back when it is lost.
 
-    `client.service.Client` brings it back when it is lost.  Then the reservations are gone: each
-    attempt is told, and whatever was being asked for is given up.
-
+    :ivar state: one of `RESERVER`.
     :ivar session: the one that there is, with its tubes watched; None if there is none.
     :ivar asked: the `reserve`s that have no answer.
-    :ivar polls: how many of them do not wait.
-    :ivar is_blocking: whether one of them may wait.
     :ivar jobs: what is reserved on it, or was and is still worked on.
-    :ivar delete_sent: called with it when it was sent the delete of a job that nothing works on.
-    :ivar newest: the newest reservations of jobs, by their numbers.
+    :ivar newest: the newest reservations of jobs, by their ids.
     :ivar stuck: what was given up, and whose handler still runs.
     :ivar no_wait_until_s: when a `reserve` may wait on it again, by the reactor's clock.
     """
 
-    def __init__(
-        self, settings: Settings, number: int, changed: Callable[[], object],
-        delete_sent: Callable[["Reserver[Any]"], object],
-    ) -> None:  # fmt: skip
+    def __init__(self, settings: Settings, number: int, changed: Callable[[], object]) -> None:
         """:param changed: called when it has a session, or has none any more."""
-        self.client = settings.make_client(number, connected=self._watch, lost=self._lost)
+        self.client = settings.make_client(number, connected=self._connected, lost=self._lost)
+        self.state = STOPPED
         self.session: Session | None = None
-        self.jobs: set[H] = set()
-        self.stuck: set[H] = set()
+        self.jobs: set[JobRun[Any]] = set()
+        self.stuck: set[JobRun[Any]] = set()
+        self.newest: dict[int, JobRun[Any]] = {}
         self.asked: set[Deferred[Job]] = set()
-        self.polls = 0
-        self.is_blocking = False
         self.no_wait_until_s = 0.0
         self._settings = settings
         self._clock = settings.clock
-        self._is_stopped = True
+        self._changed = changed
         self._closed: Deferred[None] | None = None
-        self.newest: dict[int, H] = {}
+        self._watching: Deferred[Any] = succeed(None)
         self._bound: set[Deferred[Any]] = set()
         self._waiting: list[Deferred[Session]] = []
         self._timer: IDelayedCall | None = None
-        self._changed = changed
-        self.delete_sent = delete_sent
 
     @property
     def is_empty(self) -> bool:
@@ -97,47 +129,40 @@ class Reserver(Generic[H]):
         return not self.jobs and not self.asked
 
     @property
-    def is_closing(self) -> bool:
-        """Return True if nothing can be sent on it: the server takes back what comes now."""
-        return self._closed is not None
+    def polls(self) -> int:
+        """Count the `reserve`s without an answer that do not wait."""
+        return 0 if self.state == WAITING else len(self.asked)
 
     def start(self) -> None:
-        self._is_stopped = False
+        self._on("start")
         self._closed = None
         self.stuck.clear()  # Threads of a former start are none of the new ones.
         self.client.startService()
 
     def ask(self, seconds: int) -> Deferred[Job]:
         """Ask for a job, and wait so long for one.  With jobs in hand, that must be 0."""
-        assert seconds == 0 or self.is_empty, "a delete would wait behind it"
+        if seconds:
+            assert self.is_empty, "a delete would wait behind it"
+            self._on("wait")
         asked = self.client.reserve_with_timeout(seconds)
         self.asked.add(asked)
-        if seconds:
-            self.is_blocking = True
-        else:
-            self.polls += 1
-        return asked.addBoth(self._answered, asked)
+        return asked.addBoth(self._answered, asked, seconds)
 
-    def hold(self, number: int, held: H) -> None:
-        self.jobs.add(held)
-        self.newest[number] = held
+    def hold(self, run: "JobRun[Any]") -> None:
+        self.jobs.add(run)
+        self.newest[run.job.id] = run
 
-    def leave(self, number: int, held: H) -> None:
-        """Forget a reservation that has ended, but not its handler, which still runs."""
-        self.drop(number, held)
-        self.stuck.add(held)
-
-    def drop(self, number: int, held: H) -> None:
-        """Forget a reservation that has ended."""
-        self.jobs.discard(held)
-        self.stuck.discard(held)
-        if self.newest.get(number) is held:
-            del self.newest[number]
+    def drop(self, run: "JobRun[Any]", *, is_stuck: bool = False) -> None:
+        """Forget a reservation that has ended, but not a handler that still runs."""
+        self.jobs.discard(run)
+        (self.stuck.add if is_stuck else self.stuck.discard)(run)
+        if self.newest.get(run.job.id) is run:
+            del self.newest[run.job.id]
 
     def send_in(
         self, session: Session, name: str, job: Job, send: Callable[[Client], Deferred[T]]
     ) -> Deferred[T]:
-        """Send a command about a job in this session, and in no later one: there its number may be
+        """Send a command about a job in this session, and in no later one: there its id may be
         another job's.
 
         :raise NotCarriedOut: through the Deferred: that session is over.
@@ -146,27 +171,30 @@ class Reserver(Generic[H]):
         over = errors.Closed("the connection that had reserved it was lost")
         if self.session is not session:
             return fail(errors.NotCarriedOut(name, job.id, over))
+        sent = send(self.client)
+        self._bound.add(sent)  # To be cancelled with the session: the client would send it again.
 
-        def lost(failure: Failure) -> Failure:
-            is_cancelled = failure.check(CancelledError)
-            return Failure(errors.Unanswered(name, job.id, over)) if is_cancelled else failure
+        def answered(answer: Any) -> Any:
+            self._bound.discard(sent)
+            if isinstance(answer, Failure) and answer.check(CancelledError):
+                return Failure(errors.Unanswered(name, job.id, over))
+            return answer
 
-        return self._bind(send(self.client)).addErrback(lost)
+        return sent.addBoth(answered)
 
     def when_up(self) -> Deferred[Session]:
         """:raise Closed: through the Deferred: there will be no session."""
-        waiting: Deferred[Session] = Deferred()
         if self.session is not None:
-            waiting.callback(self.session)
-        elif self._is_stopped:
-            waiting.errback(errors.Closed("the worker was stopped"))
-        else:
-            self._waiting.append(waiting)
-        return waiting
+            return succeed(self.session)
+        if self.state == STOPPED:
+            return fail(errors.Closed("the worker was stopped"))
+        self._waiting.append(Deferred())
+        return self._waiting[-1]
 
     def take_no_more(self) -> None:
         """End a `reserve` that waits, with the connection, which holds no job."""
-        if self.is_blocking:
+        if self.state == WAITING:
+            self._on("hang_up")
             self._closed = self.client.hang_up()
 
     def cancel_reserves(self) -> None:
@@ -176,49 +204,49 @@ class Reserver(Generic[H]):
 
     def stop(self) -> Deferred[Any]:
         """Part, when all that was sent is answered; now if it has nothing to lose."""
-        self.session = None
-        self._is_stopped = True
-        self._stop_timer()
-        self.cancel_reserves()
+        self._on("stop")
+        self._end_session()
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             each.errback(errors.Closed("the worker was stopped"))
         return self.client.quit() if self._closed is None else self._closed
 
-    def _answered(self, answer: Any, asked: Deferred[Job]) -> Any:
+    def _on(self, trigger: str) -> None:
+        """Enter the next state.
+
+        :raise NotAllowed: there is none; so the connection is closed.
+        """
+        try:
+            self.state = RESERVER[self.state][trigger]
+        except NotAllowed as fault:
+            self.client.abort(fault)
+            raise
+
+    def _answered(self, answer: Any, asked: Deferred[Job], seconds: int) -> Any:
         self.asked.discard(asked)
-        if self.is_blocking:
-            self.is_blocking = False
-        else:
-            self.polls -= 1
-        if isinstance(answer, Failure) and answer.check(errors.DeadlineSoon):
+        is_failure = isinstance(answer, Failure)
+        if seconds and not (is_failure and answer.check(CancelledError)):
+            self._on("answered")
+        if is_failure and answer.check(errors.DeadlineSoon):
             # It has a job of ours, maybe one that we could not give back: until that one's TTR has
             # ended, a reserve that may wait is answered at once.
             self.no_wait_until_s = self._clock.seconds() + DEADLINE_SOON_S
         return answer
 
-    def _bind(self, sent: Deferred[T]) -> Deferred[T]:
-        """Have it cancelled when the connection is lost: the client would send it to the next."""
-        self._bound.add(sent)
-
-        def answered(answer: Any) -> Any:
-            self._bound.discard(sent)
-            return answer
-
-        return sent.addBoth(answered)
+    def _connected(self) -> None:
+        self._on("connected")
+        self._watch()
 
     def _watch(self) -> None:
         """Watch the tubes; all are confirmed before a reserve, since no other jobs are ours."""
-        if self._is_stopped:
-            return
         asked = self._settings.watch_tubes(self.client)
         asked.append(self.client.stats().addCallbacks(_server_id, _no_server_id))
-        watched = gatherResults([self._bind(each) for each in asked], consumeErrors=True)
-        watched.addCallbacks(self._watched, self._not_watched)
+        self._watching = gatherResults(asked, consumeErrors=True)
+        self._watching.addCallbacks(self._watched, self._not_watched)
+        self._watching.addErrback(lambda failure: _log.failure("a fault in the worker", failure))
 
     def _watched(self, answers: Sequence[Any]) -> None:
-        if self._is_stopped:
-            return
+        self._on("watched")
         self.session = Session(answers[-1])
         waiting, self._waiting = self._waiting, []
         for each in waiting:
@@ -227,193 +255,226 @@ class Reserver(Generic[H]):
 
     def _not_watched(self, failure: Failure) -> None:
         error = first_error(failure)
-        lost = (CancelledError, errors.Unanswered, errors.NotCarriedOut)
-        if self._is_stopped or error is None or isinstance(error, lost):
-            return  # The next connection is asked again.
-        self._settings.hooks.call("troubled", error=error)
-        self._timer = self._clock.callLater(REST_S, self._watch)
+        if not isinstance(error, CancelledError):
+            self._on("refused")
+            self._settings.hooks.call("troubled", error=error)
+            self._timer = self._clock.callLater(REST_S, self._retry)
 
-    def _stop_timer(self) -> None:
-        cancel(self._timer)
-        self._timer = None
+    def _retry(self) -> None:
+        self._on("retry")
+        self._watch()
 
     def _lost(self, losses: Losses) -> None:
+        self._on("lost")
         self.session = None
-        self._stop_timer()
         self._settings.hooks.call("disconnected", losses=losses)
-        self.cancel_reserves()
+        self._end_session()
         for sent in list(self._bound):
             sent.cancel()
-        for held in list(self.jobs):
-            held.cancel(Ending.DISCONNECTED)
+        for run in list(self.jobs):
+            run.cancel(Ending.DISCONNECTED)
         self._changed()
 
+    def _end_session(self) -> None:
+        self.session = None
+        cancel(self._timer)
+        self._watching.cancel()
+        self.cancel_reserves()
 
-class Reservation:
-    """:ivar is_settled: the server was told what becomes of the job, or need not be."""
 
-    _log = Logger(namespace="beanstalk_twisted.worker")
+class Demand:
+    """Learns from the answers.  As long as jobs come it asks for twice as many at a time, as far as
+    there is room; after an empty answer for one, later and later.
+
+    :ivar is_dry: the last answer was that there are none.
+    :ivar at_once: how many may be asked for at the same time.
+    :ivar next_s: when to poll next if it is dry.
+    """
+
+    def __init__(self, room: int) -> None:
+        self.is_dry = True
+        self.at_once = 1
+        self.next_s = 0.0
+        self._room = room
+        self._wait_s = POLL_FIRST_S
+
+    def got(self) -> None:
+        self.is_dry = False
+        self.at_once = min(self.at_once * 2, self._room)
+        self._wait_s = POLL_FIRST_S
+
+    def got_none(self, now_s: float) -> None:
+        self.is_dry = True
+        self.at_once = 1
+        self.next_s = now_s + self._wait_s
+        self._wait_s = min(self._wait_s * 2, POLL_MOST_S)
+
+    def ended(self, now_s: float) -> None:
+        """A job has ended: the command that tells the server may ask it, too."""
+        self.next_s = now_s
+
+
+class ReserveScheduler:
+    """Sends the `reserve`s of one worker.
+
+    A beanstalkd that has nothing for a `reserve` answers nothing else on that connection meanwhile,
+    and only that connection may touch, release or bury the jobs reserved on it (docs/worker.md,
+    "Reserve blocks a connection").  Hence one rule: a reserve that may wait is sent only on a
+    connection that holds no job.  With jobs in hand and room for more, it polls.  Turned down were:
+
+    - the same with a short time-out: the protocol counts whole seconds, so a `delete` waits;
+    - one connection for reserving, one for the rest: the server lets no other touch the job;
+    - a connection for each job: no stall, no polling, and 100 connections for 100 slots;
+    - waking the waiting `reserve` by a job of our own in a tube that only we watch: a write to the
+      disk for each, refused by a server that drains, and litter when a worker is killed.
+    """
 
     def __init__(
-        self, settings: Settings, reserver: Reserver[Any], job: Job,
-        may_give_back: Callable[[], Deferred[None]],
+        self, settings: Settings, reserved: Callable[[Job, Reserver], object],
+        quiet: Callable[[], object],
     ) -> None:  # fmt: skip
-        """:param may_give_back: asked before each release; its Deferred fires when it may be."""
-        self.is_settled = False
-        self._settled: Deferred[None] | None = None
-        assert reserver.session is not None, "a job comes by a connection"
+        """:param quiet: called when it was stopped, and no job can come any more."""
+        self.reservers = [
+            Reserver(settings, number, self.look)
+            for number in range(min(settings.connections, settings.concurrency))
+        ]
         self._settings = settings
         self._clock = settings.clock
-        self._hooks = settings.hooks
-        self._reserver = reserver
-        self._session = reserver.session
-        self._job = job
-        self._is_handed_over = False
-        self._error: BaseException | None = None
-        self._may_give_back = may_give_back
-        self._began_s: float = settings.clock.seconds()
+        self._reserved = reserved
+        self._quiet = quiet
+        self._demand = Demand(settings.concurrency)
+        self._timer: IDelayedCall | None = None
+        self._limit: IDelayedCall | None = None
+        self._rest_until_s = 0.0
+        self._is_looking = False
+        self._is_over = False
+        self._waiting: list[Deferred[None]] = []
 
-    def cancel(self, ending: Ending) -> None:
-        """End the attempt at it."""
-        raise NotImplementedError
+    def start(self) -> None:
+        self._is_over = False
+        for reserver in self.reservers:
+            reserver.start()
 
-    def delete_sent(self) -> None:
-        """Its answer is awaited."""
+    @property
+    def jobs_in_hand(self) -> int:
+        return sum(len(reserver.jobs) for reserver in self.reservers)
 
-    async def settle(self, attempt: Attempt[Any], verdict: Verdict) -> None:
-        """Carry out a verdict."""
-        self.is_settled = True
-        self._settled = Deferred()
+    @property
+    def stuck(self) -> int:
+        """Count handlers that still run though their attempts were given up."""
+        return sum(len(reserver.stuck) for reserver in self.reservers)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Return True if every `reserve` has its answer."""
+        return not any(reserver.asked for reserver in self.reservers)
+
+    @property
+    def _polls(self) -> int:
+        return sum(reserver.polls for reserver in self.reservers)
+
+    @property
+    def _is_waiting(self) -> bool:
+        return any(reserver.state == WAITING for reserver in self.reservers)
+
+    def look(self) -> None:
+        """Ask for jobs, where and as often as it is worthwhile now."""
+        if self._is_looking or self._is_over:
+            return
+        self._is_looking = True
         try:
-            verdict = await self._tell_server(attempt, verdict)
-        except errors.NotFound:
-            await self.tell_loss(attempt)
-        except errors.ClientError as error:
-            self._report_error(attempt)
-            self._hooks.call("unsettled", attempt, verdict=verdict, error=error)
-        else:
-            self._report_error(attempt)
-            seconds = self._clock.seconds() - self._began_s
-            self._hooks.call("ended", attempt, verdict=verdict, seconds=seconds)
+            while self._free() > 0 and (place := self._place()) is not None:
+                self._ask(*place)
         finally:
-            self._settled.callback(None)
+            self._is_looking = False
 
-    async def give_back_unseen(self) -> None:
-        """Release it: without its TTR it cannot be kept.  Nor is its priority known."""
-        await self._may_give_back()
-        delay = math.ceil(REST_S)  # Not to be asked about again at once.
-        try:
-            await self._send("release", lambda client: client.release(self._job, delay=delay))
-        except errors.ClientError as error:
-            self._hooks.call("troubled", error=error)
+    def ended(self) -> None:
+        self._demand.ended(self._clock.seconds())
+        self.look()
 
-    def touch(self) -> Deferred[None]:
-        """Let its TTR begin again."""
-        return self._send("touch", lambda client: client.touch(self._job))
-
-    async def find_loss(self, attempt: Attempt[Any]) -> Ending:
-        """Find out why the server does not know the job as ours: one that is gone before its TTR
-        has ended was cancelled.
+    def ask_after_delete(self, reserver: Reserver) -> None:
+        """Ask on the connection on which a delete was sent: a job that comes, comes after its
+        answer, and so there is room for it.
         """
-        ending = attempt.ending
-        if ending is not None and ending.is_loss:
-            return ending
-        if attempt.time_left_s() > 0:
-            try:
-                await self._send("stats-job", lambda client: client.stats_job(self._job))
-            except errors.NotFound:
-                return Ending.CANCELLED
-            except errors.ClientError:
-                pass  # What became of it is not known.
-        return Ending.NOT_OURS
+        is_enough = self._polls >= self._demand.at_once or self._is_waiting
+        is_resting = self._demand.is_dry or self._clock.seconds() < self._rest_until_s
+        if not (self._is_over or is_enough or is_resting):
+            self._ask(reserver, 0)
 
-    async def tell_loss(self, attempt: Attempt[Any]) -> None:
-        why = await self.find_loss(attempt)
-        attempt.cancel(why)
-        if why is Ending.CANCELLED:
-            self._hooks.call("cancelled", attempt)
-            error, self._error = self._error, None
-            if error is not None and self._settings.logs:
-                self._log.debug("{job}: failed, but was cancelled: {kind}: {error}{frames}",
-                                job=attempt, kind=type(error).__name__, error=text_of(error),
-                                frames=frames_of(error))  # fmt: skip
-        else:
-            self._report_error(attempt)
-            self._hooks.call("lost", attempt, ending=why)
+    def _free(self) -> int:
+        asked = sum(len(reserver.asked) for reserver in self.reservers)
+        return self._settings.concurrency - self.jobs_in_hand - self.stuck - asked
 
-    def _report_error(self, attempt: Attempt[Any]) -> None:
-        """Report why the attempt has failed, after the server's answer: the job of a cancelled
-        attempt has not failed.
-        """
-        error, self._error = self._error, None
-        if error is not None:
-            self._hooks.call("failed", attempt, error=error)
+    def _place(self) -> tuple[Reserver, int] | None:
+        """Give the connection to ask next, and the seconds to wait there; None to ask none."""
+        up = [reserver for reserver in self.reservers if reserver.session is not None]
+        now_s = self._clock.seconds()
+        if not up or self._is_waiting:
+            return None
+        if now_s < self._rest_until_s:
+            self._later(self._rest_until_s - now_s)
+            return None
+        if not self._demand.is_dry:
+            return (up[0], 0) if self._polls < self._demand.at_once else None
+        if self._polls:
+            return None
+        for reserver in up:
+            if reserver.is_empty and now_s >= reserver.no_wait_until_s:
+                return reserver, PATIENCE_S
+        if now_s < self._demand.next_s:
+            self._later(self._demand.next_s - now_s)
+            return None
+        return up[0], 0
 
-    async def _tell_server(self, attempt: Attempt[Any], verdict: Verdict) -> Verdict:
-        """:return: what was done: a server that has no `return-job` is sent a release."""
-        if isinstance(verdict, Delete):
-            await self._delete()
-            return verdict
-        if isinstance(verdict, Return):
-            await self._may_give_back()
-            delay = verdict.delay
-            try:
-                await self._send(
-                    "return-job", lambda client: client.return_job(self._job, delay=delay)
-                )
-            except errors.NotAnnounced:
-                verdict = Release(delay)
-            else:
-                return verdict
-        priority = attempt.stats.pri if verdict.priority is None else verdict.priority
-        if isinstance(verdict, Release):
-            if verdict.prefers_backoff and await self._has_backoff(attempt):
-                verdict = Release(priority=verdict.priority)
-            await self._may_give_back()
-            delay = verdict.delay
-            await self._send("release", lambda client: client.release(
-                self._job, priority=priority, delay=delay))  # fmt: skip
-        else:
-            await self._send("bury", lambda client: client.bury(self._job, priority=priority))
-        return verdict
+    def _later(self, wait_s: float) -> None:
+        cancel(self._timer)
+        self._timer = self._clock.callLater(wait_s, self.look)
 
-    async def _has_backoff(self, attempt: Attempt[Any]) -> bool:
-        """Return True if the server delays what comes back to the tube."""
-        try:
-            policy = await self._send(
-                "tube-policy", lambda client: client.tube_policy(attempt.tube)
-            )
-        except (errors.ErrorReply, errors.BadReply, errors.NotAnnounced):
-            return False
-        return policy is not None and policy.get("backoff") is not None
+    def _ask(self, reserver: Reserver, seconds: int) -> None:
+        asked = reserver.ask(seconds)
+        asked.addCallbacks(self._job, self._none, callbackArgs=(reserver,))
+        asked.addErrback(lambda failure: _log.failure("a fault in the worker", failure))
+        asked.addCallback(self._answered)
 
-    async def _delete(self) -> None:
-        """Delete it; if the connection is lost before the answer, once more on the next: the server
-        has made the job ready, and anybody may delete that.  But only if it is the same process of
-        a server: another one may have given the number to another job.
-        """
-        session, unanswered = self._session, None
-        while session.knows_jobs_of(self._session) and not self._is_handed_over:
-            try:
-                deleted = self._reserver.send_in(
-                    session, "delete", self._job, lambda client: client.delete(self._job.id)
-                )
-                if not deleted.called:
-                    self.delete_sent()
-                await deleted
-                return
-            except errors.Unanswered as error:
-                unanswered = error
-            except errors.NotCarriedOut:
-                if self._reserver.session is session:
-                    raise
-            except errors.NotFound:
-                break
-            session = await self._reserver.when_up()
-        # It was deleted the first time, or another worker has it, or may: that is not known.
-        raise unanswered or errors.NotFound("delete", self._job.id) from None
+    def _job(self, job: Job, reserver: Reserver) -> None:
+        self._demand.got()
+        self._reserved(job, reserver)
+        self.look()
 
-    def _send(self, name: str, send: Callable[[Client], Deferred[T]]) -> Deferred[T]:
-        if self._is_handed_over:
-            return fail(errors.NotFound(name, self._job.id))
-        return self._reserver.send_in(self._session, name, self._job, send)
+    def _none(self, failure: Failure) -> None:
+        if failure.check(CancelledError) or self._is_over:
+            return
+        self._demand.got_none(self._clock.seconds())
+        if not failure.check(errors.TimedOut, errors.DeadlineSoon):
+            self._rest_until_s = self._clock.seconds() + REST_S
+            self._settings.hooks.call("troubled", error=failure.value)
+        self.look()
+
+    def stop(self) -> None:
+        """Ask no more; nothing that is given back must come to another connection of ours."""
+        self._is_over = True
+        cancel(self._timer)
+        for reserver in self.reservers:
+            reserver.take_no_more()
+        self._limit = self._clock.callLater(LAST_ANSWER_S, self._give_up)
+        self._answered(None)
+
+    def may_give_back(self) -> Deferred[None]:
+        """Wait, once the worker stops, until no job can come any more."""
+        if not self._is_over or self.is_quiet:
+            return succeed(None)
+        self._waiting.append(Deferred())
+        return self._waiting[-1]
+
+    def _answered(self, _: object) -> None:
+        if not self._is_over or not self.is_quiet:
+            return
+        cancel(self._limit)
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            each.callback(None)
+        self._quiet()
+
+    def _give_up(self) -> None:
+        for reserver in self.reservers:
+            reserver.cancel_reserves()

@@ -1,17 +1,15 @@
 """The worker, as a service: what it is made of, when it begins and when it stops."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from random import random as any_random
 from typing import Any, Final, Generic, TypeVar
 
 from twisted.application.service import Service
-from twisted.internet.defer import CancelledError, Deferred, DeferredList, gatherResults, succeed
-from twisted.internet.interfaces import IDelayedCall, IStreamClientEndpoint
+from twisted.internet.defer import Deferred, DeferredList, gatherResults
+from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands.specs import Job
 from beanstalk_twisted.client.connection import GRACE_S
 from beanstalk_twisted.client.endpoints import Backoff, the_reactor
@@ -20,8 +18,8 @@ from beanstalk_twisted.worker.attempt import Ending
 from beanstalk_twisted.worker.handlers import Threads
 from beanstalk_twisted.worker.hooks import Hook, Hooks
 from beanstalk_twisted.worker.job_run import JobRun
-from beanstalk_twisted.worker.policy import PATIENCE_S, REST_S, Demand, Policy
-from beanstalk_twisted.worker.reserver import Reserver
+from beanstalk_twisted.worker.policy import Policy
+from beanstalk_twisted.worker.reserver import CLOSING, LAST_ANSWER_S, Reserver, ReserveScheduler
 from beanstalk_twisted.worker.serialisers import Serialiser
 from beanstalk_twisted.worker.settings import (
     BYTES,
@@ -38,184 +36,11 @@ from beanstalk_twisted.worker.settings import (
 
 T = TypeVar("T")
 
-Jobs = Reserver[JobRun[Any]]
-"""A connection with its jobs."""
-
-LAST_ANSWER_S: Final = 5.0
-"""How long a worker that stops waits for the answers to what it has sent, seconds."""
-
 FINISH_S: Final = 25.0
 """How long jobs in hand may take at a stop, seconds: others kill after 30 (Kubernetes, Docker)."""
 
 CONNECTIONS: Final = 2
 """One for jobs, and one on which a `reserve` can wait meanwhile."""
-
-
-class ReserveScheduler:
-    """Sends the `reserve`s of one worker.
-
-    A beanstalkd that has nothing for a `reserve` answers nothing else on that connection meanwhile,
-    and only that connection may touch, release or bury the jobs reserved on it (docs/worker.md,
-    "Reserve blocks a connection").  Hence one rule: a reserve that may wait is sent only on a
-    connection that holds no job.  With jobs in hand and room for more, it polls.  Turned down were:
-
-    - the same with a short time-out: the protocol counts whole seconds, so a `delete` waits;
-    - one connection for reserving, one for the rest: the server lets no other touch the job;
-    - a connection for each job: no stall, no polling, and 100 connections for 100 slots;
-    - waking the waiting `reserve` by a job of our own in a tube that only we watch: a write to the
-      disk for each, refused by a server that drains, and litter when a worker is killed.
-    """
-
-    _log = Logger(namespace="beanstalk_twisted.worker")
-
-    def __init__(
-        self, settings: Settings, reserved: Callable[[Job, Jobs], object],
-        quiet: Callable[[], object],
-    ) -> None:  # fmt: skip
-        """:param quiet: called when it was stopped, and no job can come any more."""
-        self.reservers: list[Jobs] = [
-            Reserver(settings, number, self.look, self._ask_behind)
-            for number in range(min(settings.connections, settings.concurrency))
-        ]
-        self._settings = settings
-        self._clock = settings.clock
-        self._reserved = reserved
-        self._quiet = quiet
-        self._demand = Demand(settings.concurrency)
-        self._timer: IDelayedCall | None = None
-        self._limit: IDelayedCall | None = None
-        self._rest_until_s = 0.0
-        self._is_looking = False
-        self._is_over = False
-        self._waiting: list[Deferred[None]] = []
-
-    def start(self) -> None:
-        self._is_over = False
-        for reserver in self.reservers:
-            reserver.start()
-
-    @property
-    def jobs_in_hand(self) -> int:
-        return sum(len(reserver.jobs) for reserver in self.reservers)
-
-    @property
-    def stuck(self) -> int:
-        """Count handlers that still run though their attempts were given up."""
-        return sum(len(reserver.stuck) for reserver in self.reservers)
-
-    def look(self) -> None:
-        """Ask for jobs, where and as often as it is worthwhile now."""
-        if self._is_looking or self._is_over:
-            return
-        self._is_looking = True
-        try:
-            while self._free() > 0 and (place := self._place()) is not None:
-                self._ask(*place)
-        finally:
-            self._is_looking = False
-
-    def ended(self) -> None:
-        self._demand.ended(self._clock.seconds())
-        self.look()
-
-    def _ask_behind(self, reserver: Jobs) -> None:
-        """Ask on the connection on which a delete was sent: a job that comes, comes after its
-        answer, and so there is room for it.
-        """
-        polls = sum(each.polls for each in self.reservers)
-        is_enough = polls >= self._demand.at_once or any(
-            each.is_blocking for each in self.reservers
-        )
-        is_resting = self._demand.is_dry or self._clock.seconds() < self._rest_until_s
-        if not (self._is_over or is_enough or is_resting):
-            self._ask(reserver, 0)
-
-    def _free(self) -> int:
-        taken = sum(
-            len(each.jobs) + len(each.stuck) + each.polls + each.is_blocking
-            for each in self.reservers
-        )
-        return self._settings.concurrency - taken
-
-    def _place(self) -> tuple[Jobs, int] | None:
-        """Give the connection to ask next, and the seconds to wait there; None to ask none."""
-        up = [reserver for reserver in self.reservers if reserver.session is not None]
-        now_s = self._clock.seconds()
-        if not up or any(reserver.is_blocking for reserver in up):
-            return None
-        if now_s < self._rest_until_s:
-            self._later(self._rest_until_s - now_s)
-            return None
-        polls = sum(reserver.polls for reserver in up)
-        if not self._demand.is_dry:
-            return (up[0], 0) if polls < self._demand.at_once else None
-        if polls:
-            return None
-        for reserver in up:
-            if reserver.is_empty and now_s >= reserver.no_wait_until_s:
-                return reserver, PATIENCE_S
-        if now_s < self._demand.next_s:
-            self._later(self._demand.next_s - now_s)
-            return None
-        return up[0], 0
-
-    def _later(self, wait_s: float) -> None:
-        cancel(self._timer)
-        self._timer = self._clock.callLater(wait_s, self.look)
-
-    def _ask(self, reserver: Jobs, seconds: int) -> None:
-        asked = reserver.ask(seconds)
-        asked.addCallbacks(self._job, self._none, callbackArgs=(reserver,))
-        asked.addErrback(lambda failure: self._log.failure("a fault in the worker", failure))
-        asked.addCallback(self._answered)
-
-    def _job(self, job: Job, reserver: Jobs) -> None:
-        self._demand.got()
-        self._reserved(job, reserver)
-        self.look()
-
-    def _none(self, failure: Failure) -> None:
-        if failure.check(CancelledError) or self._is_over:
-            return
-        self._demand.got_none(self._clock.seconds())
-        if not failure.check(errors.TimedOut, errors.DeadlineSoon):
-            self._rest_until_s = self._clock.seconds() + REST_S
-            self._settings.hooks.call("troubled", error=failure.value)
-        self.look()
-
-    def stop(self) -> None:
-        """Ask no more; nothing that is given back must come to another connection of ours."""
-        self._is_over = True
-        cancel(self._timer)
-        for reserver in self.reservers:
-            reserver.take_no_more()
-        self._limit = self._clock.callLater(LAST_ANSWER_S, self._give_up)
-        self._answered(None)
-
-    def may_give_back(self) -> Deferred[None]:
-        """Wait, once the worker stops, until no job can come any more."""
-        if not self._is_over or self.is_quiet:
-            return succeed(None)
-        self._waiting.append(Deferred())
-        return self._waiting[-1]
-
-    @property
-    def is_quiet(self) -> bool:
-        """Return True if every `reserve` has its answer."""
-        return not any(reserver.asked for reserver in self.reservers)
-
-    def _answered(self, _: object) -> None:
-        if not self._is_over or not self.is_quiet:
-            return
-        cancel(self._limit)
-        waiting, self._waiting = self._waiting, []
-        for each in waiting:
-            each.callback(None)
-        self._quiet()
-
-    def _give_up(self) -> None:
-        for reserver in self.reservers:
-            reserver.cancel_reserves()
 
 
 class Worker(Service, Generic[T]):
@@ -300,8 +125,9 @@ class Worker(Service, Generic[T]):
 
     def startService(self) -> None:
         """Take jobs; if it is stopping, when it has stopped."""
+        was_running = self.running
         super().startService()
-        if self._when_stopped is None:
+        if not was_running and self._when_stopped is None:
             self._begin()
 
     def _begin(self) -> None:
@@ -316,20 +142,32 @@ class Worker(Service, Generic[T]):
 
         :return: fires when all is settled and the connections are closed.
         """
-        if self._when_stopped is not None:
-            super().stopService()  # It may have been started meanwhile.
-            again: Deferred[None] = Deferred()
-            self._when_stopped.append(again)
-            return again
-        self._when_stopped = []
-        super().stopService()
+        super().stopService()  # It may have been started while it stops.
+        if self._when_stopped is None:
+            self._when_stopped = []
+            return Deferred.fromCoroutine(self._stop())
+        self._when_stopped.append(Deferred())
+        return self._when_stopped[-1]
+
+    async def _stop(self) -> None:
         self._is_stopping = True
         for run in self._runs():
             run.do_not_begin()
-        finished = self._when_idle = Deferred()
+        self._when_idle = Deferred()
         limit = self._settings.clock.callLater(self._settings.finish_s, self._give_back)
         self._scheduler.stop()
-        return finished.addCallback(lambda _: self._part(limit)).addBoth(self._stopped)
+        try:
+            await self._when_idle
+            cancel(limit)
+            if self._settings.threads is not None:
+                self._settings.threads.stop()
+            await gatherResults([reserver.stop() for reserver in self._scheduler.reservers])
+        finally:
+            waiting, self._when_stopped = self._when_stopped or [], None
+            if self.running:  # That was asked for last.
+                self._begin()
+            for again in waiting:
+                again.callback(None)
 
     def drop(self) -> None:
         """Cancel the jobs in hand: the process ends now, and the server gives them to others."""
@@ -341,21 +179,18 @@ class Worker(Service, Generic[T]):
     def _runs(self) -> list[JobRun[T]]:
         return [run for reserver in self._scheduler.reservers for run in reserver.jobs]
 
-    def _reserved(self, job: Job, reserver: Jobs) -> None:
-        if reserver.is_closing:
+    def _reserved(self, job: Job, reserver: Reserver) -> None:
+        if reserver.state == CLOSING:
             return  # The server takes it back when it ends the connection.
         self._hand_over(job, reserver)
-        run: JobRun[T] = JobRun(
-            self._settings, reserver, job, self._scheduler.may_give_back,
-            partial(self._left, reserver, job.id),
-        )  # fmt: skip
-        reserver.hold(job.id, run)
+        run: JobRun[T] = JobRun(self._settings, self._scheduler, reserver, job, self._left)
+        reserver.hold(run)
         if self._is_stopping:
             run.do_not_begin()
         ended = Deferred.fromCoroutine(run.carry_out())
-        ended.addErrback(self._log_failure).addCallback(self._ended, reserver, job.id, run)
+        ended.addErrback(self._log_failure).addCallback(self._ended, run)
 
-    def _hand_over(self, job: Job, reserver: Jobs) -> None:
+    def _hand_over(self, job: Job, reserver: Reserver) -> None:
         """End an attempt at this very job that is still in hand: its TTR has ended unnoticed, for
         the process stood still, or something kept the reactor busy for too long.
         """
@@ -364,13 +199,13 @@ class Worker(Service, Generic[T]):
             if (run := each.newest.get(job.id)) is not None:
                 run.hand_over(reserver.session, Ending.TTR if each is reserver else Ending.NOT_OURS)
 
-    def _ended(self, _: None, reserver: Jobs, number: int, run: JobRun[T]) -> None:
-        reserver.drop(number, run)
+    def _ended(self, _: None, run: JobRun[T]) -> None:
+        run.reserver.drop(run)
         self._scheduler.ended()
         self._look_whether_idle()
 
-    def _left(self, reserver: Jobs, number: int, run: JobRun[T]) -> None:
-        reserver.leave(number, run)
+    def _left(self, run: JobRun[T]) -> None:
+        run.reserver.drop(run, is_stuck=True)
         stuck = self.stuck_slots
         self._settings.hooks.call("stuck", run.attempt, stuck=stuck, slots=self.concurrency)
         self._scheduler.look()
@@ -406,22 +241,3 @@ class Worker(Service, Generic[T]):
         """Leave what still runs although it was cancelled."""
         if self._when_idle is not None and not self._when_idle.called:
             self._when_idle.callback(None)
-
-    def _part(self, limit: IDelayedCall) -> Deferred[None]:
-        self._when_idle = None
-        cancel(limit)
-        if self._settings.threads is not None:
-            self._settings.threads.stop()
-        parted: Deferred[Any] = gatherResults(
-            [reserver.stop() for reserver in self._scheduler.reservers]
-        )
-        return parted.addCallback(lambda results: None)
-
-    def _stopped(self, outcome: Any) -> Any:
-        """Start again if that was asked for last."""
-        waiting, self._when_stopped = self._when_stopped or [], None
-        if self.running:
-            self._begin()
-        for again in waiting:
-            again.callback(None)
-        return outcome

@@ -15,7 +15,14 @@ from beanstalk_twisted.binlog.directory import QUARANTINE, Directory, RealDirect
 from beanstalk_twisted.binlog.reading.replay import Replay, read
 from beanstalk_twisted.binlog.reading.survey import Progress
 from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
-from beanstalk_twisted.binlog.records.others import CleanStop, Record, RememberedKey, Start, TubeDef
+from beanstalk_twisted.binlog.records.others import (
+    CleanStop,
+    Pause,
+    Record,
+    RememberedKey,
+    Start,
+    TubeDef,
+)
 from beanstalk_twisted.binlog.segments.format import (
     DEFAULT_SEGMENT_BYTES,
     EXTENSIONS,
@@ -323,13 +330,13 @@ def append_deletions(
     ]
     content: list[Record] = [
         *(TubeDef(each, name, now_ns) for each, name in sorted(found.small.tubes.items())),
-        *found.pauses(now_ns),
+        *(other.record for other in found.others(now_ns, [Pause])),
         *policies,
         Start(now_ns, small.next_job_id, small.next_tube_id, wall_offset_ns),
         *(record for image in images for record in _end_of(image, now_ns)),
         CleanStop(now_ns),
     ]
-    for key, _ in found.keys(now_ns):
+    for key, _ in found.others(now_ns, [RememberedKey]):
         features |= key.features
     is_extended = policies or _keys_in(content)
     incompat = position.incompat | features | (EXTENSIONS if is_extended else 0)

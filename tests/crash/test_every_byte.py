@@ -106,7 +106,9 @@ def outcome(files: Files, survey_of: SurveyClass = shipped) -> Outcome:
         assert directory.operations == 0
         return Outcome(None, [], 0, False, str(problem))
     last_lsn = survey.segments[-1].ending.next_lsn - 1 if survey.segments else 0
-    return Outcome(jobs, list(found.pauses(T0)), last_lsn, survey.torn is not None)
+    return Outcome(
+        jobs, [pause for pause, _ in found.others(T0, [Pause])], last_lsn, survey.torn is not None
+    )
 
 
 def check_refusal(problem: BinlogError) -> None:

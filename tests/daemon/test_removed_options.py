@@ -11,7 +11,7 @@ from beanstalk_twisted.daemon.command_line import parse
 from beanstalk_twisted.daemon.removed_options import REMOVED, removed_among
 from beanstalk_twisted.tap import CommandOptions, Options
 from tests.server_process import LIMIT_S, TWISTD
-from tests.test_docs import ROOT, table
+from tests.test_docs import ROOT
 
 NAMES = sorted(REMOVED)
 
@@ -66,9 +66,3 @@ def test_both_commands_name_them(command: list[str]) -> None:
 
 def test_options_that_are_there_are_not_among_them() -> None:
     assert removed_among(["--binlog", "--hub-2", "-hub", "hub", "--", "--listen-v1=x"]) == []
-
-
-def test_operations_lists_all_of_them() -> None:
-    rows = table(ROOT / "docs" / "operations.md", "Removed options")
-    listed = [[cell.replace("`", "") for cell in row] for row in rows]
-    assert listed == [[f"--{name}", REMOVED[name]] for name in NAMES]

@@ -287,7 +287,7 @@ class Ailing(Standby):
         running = super().run()
         if self.well_s:
             ending = Failure(Behind("of a flaw"))
-            self._reactor.callLater(self.well_s.pop(0), self._end, ending)
+            self._node.reactor.callLater(self.well_s.pop(0), self._end, ending)
         return running
 
 

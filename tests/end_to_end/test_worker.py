@@ -8,7 +8,6 @@ import subprocess
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,7 +23,6 @@ from beanstalk_twisted.worker.hooks import Event, Tally
 from beanstalk_twisted.worker.service import Worker
 from tests.conftest import the_reactor
 from tests.end_to_end.test_client import EACH_SERVER, Command, connected, endpoint_of, ours, server
-from tests.sampling import one_in
 from tests.server_process import LIMIT_S, ServerProcess, our_worker
 
 __all__ = ["server"]  # A fixture is used by being imported.
@@ -440,7 +438,7 @@ async def test_a_command_of_the_shell_that_takes_too_long_is_ended_with_all_it_h
 RECURRING = """
 [minutely]
 cron = "* * * * *"
-tube = "recurring"
+tube = "{tube}"
 body = "now"
 missed = "one"
 """
@@ -454,10 +452,11 @@ async def test_the_command_puts_recurring_jobs(
 ) -> None:
     """Alone, and beside a function that does them, and jobs of another tube by weight."""
     (tmp_path / "jobs.py").write_text(FUNCTIONS)
-    (tmp_path / "jobs.toml").write_text(RECURRING)
-    options = ["--tube", "recurring=3", "--tube", "other", "--mode", "weighted", "jobs:note"]
+    tube = f"recurring-{has_function}"  # A run of a tube is remembered for an hour.
+    (tmp_path / "jobs.toml").write_text(RECURRING.format(tube=tube))
+    options = ["--tube", f"{tube}=3", "--tube", "other", "--mode", "weighted", "jobs:note"]
     async with connected(endpoint_of(server)) as client:
-        await client.watch("recurring")
+        await client.watch(tube)
         process = work(server, tmp_path, "--recurring", "jobs.toml", *options * has_function)
         if has_function:
             other = await client.put(b"other", tube="other")
@@ -472,24 +471,6 @@ async def test_the_command_puts_recurring_jobs(
             for _ in range(20):
                 await a_moment()
         assert "minutely: job " in stop(process)
-
-
-def test_the_next_runs_of_a_file_are_shown_without_a_server(tmp_path: Path) -> None:
-    text = '[yearly]\ncron = "0 12 1 7 *"\ntube = "a"\nzone = "Europe/Berlin"\n'
-    (tmp_path / "jobs.toml").write_text(text + '[minutely]\ncron = "* * * * *"\ntube = "b"\n')
-    done = subprocess.run(
-        our_worker(
-            "--recurring", tmp_path / "jobs.toml", "--preview", "2", "-s", "127.0.0.1:1"
-        ),
-        capture_output=True, text=True, timeout=LIMIT_S,
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-    rows = [line.split("\t") for line in done.stdout.splitlines()]
-    assert [row[:2] for row in rows] == [["yearly", "a"]] * 2 + [["minutely", "b"]] * 2
-    assert [row[2][4:] for row in rows[:2]] == ["-07-01T12:00:00+02:00"] * 2
-    assert [row[3][4:] for row in rows[:2]] == ["-07-01T10:00:00Z"] * 2
-    first, second = (datetime.fromisoformat(row[2]) for row in rows[2:])
-    assert second - first == timedelta(minutes=1)
 
 
 BROKEN = """
@@ -521,33 +502,7 @@ async def test_what_a_function_raises_is_logged_whatever_its_text(
             await client.delete(job)
 
 
-@pytest.mark.one_in(3)
-@pytest.mark.parametrize(
-    ("options", "why"),
-    one_in(5, [
-        (["json:loads", "--preview", "1"], "--preview is for an app, or for --recurring alone"),
-        (["--preview", "1"], "--preview is for an app, or for --recurring alone"),
-        (["--recurring", "no/file", "--preview", "1"], "no/file: No such file"),
-        (["--recurring", "no/file", "--preview", "0"], "is not in the range"),
-        (["--recurring", "no/file", "--preview", "1001"], "is not in the range"),
-        (["--recurring", "no/file"], "no/file: No such file"),
-        (["--recurring", "no/file", "--tube", "a"], "--tube is for an app, a function"),
-        (["json:dumps", "--tube", "a=x", "--mode", "weighted"], "a weight is a number"),
-        (["json:dumps", "--tube", "a=0", "--mode", "weighted"], "is 1 to 1000, not 0"),
-        (["json:dumps", "--tube", "a=2"], "weights count in the modes"),
-        ([], "name an app or a function"), (["json:dumps", "--shell", "true"], "not both"),
-        (["--shell", "true", "--json"], "--json is for a function"),
-        (["--shell", " "], "the shell command is empty"),
-        (["no_such:f"], "No module named"), (["json:dumps", "-s", "host:x"], "is no server"),
-        (["json:dumps", "-n", "0"], "is not in the range"),
-        (["json:dumps", "--tube", "bad name"], "not the name of a tube"),
-        (["json:dumps", "-s", "tcp:x"], "is no server"),
-        (["json:dumps", "-s", "tcp:x:1:timeout=y"], "is no server"),
-    ]),
-)  # fmt: skip
-def test_wrong_usage_is_told_with_2(options: list[str], why: str) -> None:
-    done = subprocess.run(
-        our_worker(*options), capture_output=True, text=True, timeout=LIMIT_S,
-    )  # fmt: skip
+def test_wrong_usage_is_told_with_2() -> None:
+    done = subprocess.run(our_worker(), capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 2
-    assert why in done.stderr
+    assert "name an app or a function" in done.stderr

@@ -268,7 +268,7 @@ class Host(Server):
         return self.parts.door(self._log, self.world.network, process, lambda kind: self.fate(kind))
 
     def watch(self, queue: BeanstalkService) -> None:
-        queue.failed = lambda failure: self._end(f"fails: {failure.getErrorMessage()}")
+        queue.fail_stop.end = lambda failure: self._end(f"fails: {failure.getErrorMessage()}")
 
     def disk(self, process: Process) -> SlowIo:
         disk = SlowIo(process, self._draw)

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import gc
-from collections import Counter
 
 import pytest
 
-from tests.replication.exploring import BATCH, batches, explored, go_through, summary
+from tests.replication.exploring import explored, go_through
 from tests.replication.flaws import NoFencing
 from tests.replication.schedules import Schedule
 from tests.replication.servers import Parts
-
-
-def test_each_seed_is_in_one_batch() -> None:
-    found = list(batches(7, 2 * BATCH + 1))
-    assert [seed for batch in found for seed in batch] == list(range(7, 8 + 2 * BATCH))
-    assert [len(batch) for batch in found] == [BATCH, BATCH, 1]
 
 
 @pytest.mark.exhaustive
@@ -28,10 +21,6 @@ def test_what_servers_have_seen_is_counted_and_a_flaw_is_told_with_its_seed() ->
     assert broken
     for seed, what in broken.items():
         assert what.startswith(f"seed {seed}: ")
-
-
-def test_the_summary_begins_with_the_most_frequent() -> None:
-    assert summary(Counter(terms=2, commands=1200), 3.2) == "1,200 commands, 2 terms; 3 s"
 
 
 @pytest.mark.exhaustive

@@ -34,6 +34,9 @@ LIMIT_OF_HIDDEN: Final = 1000
 
 UNFENCED: Final = "stale|two servers have begun terms|was given twice"
 
+FIRST: Final = {"purge-too-early": 6, "lease-from-answer": 66}
+"""The schedule that is gone through first: it has shown the flaw."""
+
 FLAWS: Final = {
     "start-without-expected-position": (Parts(door=NoFencing), UNFENCED),
     "reply-before-quorum": (Parts(with_publisher(RepliesBeforeQuorum)), "not in the stream"),
@@ -58,7 +61,7 @@ WELL_HIDDEN: Final = {
 @pytest.mark.parametrize("name", FLAWS)
 def test_schedules_find(name: str, clean_reactor: list[Failure]) -> None:
     parts, found = FLAWS[name]
-    assert shows(parts, found, LIMIT)
+    assert shows(parts, found, LIMIT, FIRST.get(name, 0))
     # One that is stopped while the stream has no quorum says that it does not end in order.
     clean_reactor.clear()
 
@@ -71,11 +74,11 @@ def test_many_schedules_find(name: str, clean_reactor: list[Failure]) -> None:
     clean_reactor.clear()
 
 
-def shows(parts: Parts, pattern: str, limit: int) -> bool:
+def shows(parts: Parts, pattern: str, limit: int, first: int = 0) -> bool:
     """Whether one of the schedules is broken by a flaw in the way that it is known for: some show
     only that servers end.
     """
-    for seed in range(limit):
+    for seed in (first, *range(limit)):
         try:
             Schedule(seed, parts).run()
         except Broken as broken:

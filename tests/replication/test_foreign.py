@@ -17,7 +17,7 @@ from tests.binlog.scribe import T0, segment_files
 from tests.replication.test_standby import LEASE_S, Cluster, check_same, long_running
 
 FOREIGN = b"rubbish"
-COUNTS = [1, 95, 101, 3 * MAX_STEPPED]
+COUNTS = [1, 3 * MAX_STEPPED, *(pytest.param(n, marks=pytest.mark.exhaustive) for n in (95, 101))]
 
 
 def write_of_a_job(cluster: Cluster) -> bytes:
@@ -67,7 +67,10 @@ def test_who_joins_keeps_its_log(count: int) -> None:
     assert fresh.standby.figures().is_in_sync
 
 
-@pytest.mark.parametrize("where", ["before", "among", "behind"])
+@pytest.mark.parametrize(
+    "where",
+    ["among", *(pytest.param(at, marks=pytest.mark.exhaustive) for at in ("before", "behind"))],
+)
 def test_more_of_them_than_messages_of_a_queue_are_looked_through(where: str) -> None:
     count = MAX_LOOKED_THROUGH + 1
     cluster = Cluster()

@@ -47,7 +47,7 @@ def handed_over(terms: int) -> tuple[Cluster, Host, Host]:
 
 
 def test_the_requests_of_a_catch_up_do_not_grow_with_the_segments() -> None:
-    cluster, active, before = handed_over(24)
+    cluster, active, before = handed_over(12)
     asked: Counter[str] = Counter()
     again = cluster.start("again", before.directory)
 
@@ -83,7 +83,9 @@ def slow_delivery(kind: str) -> Fate:
 
 
 def test_the_silence_counts_while_a_server_reads() -> None:
-    cluster, active, _ = handed_over(34)
+    cluster, active, _ = handed_over(2)
+    for _ in range(8 * DELIVERED_TOGETHER):
+        active.put()
     cluster.pass_s(LEASE_S, active)
     fresh = cluster.start("fresh")
     fresh.stream.fate = slow_delivery

@@ -33,6 +33,7 @@ from beanstalk_twisted.replication.stream.messages import (
     write_of,
 )
 from beanstalk_twisted.replication.stream_reading import Behind
+from beanstalk_twisted.replication.waits import Node
 from beanstalk_twisted.storage.clock import NS, LogClock
 from beanstalk_twisted.storage.io_thread import InlineIo, Io
 from beanstalk_twisted.wire.replies import DELETED
@@ -75,11 +76,12 @@ class Host(Machine):
         self.outcome: Any = None
         process = self.begin()
         self.clock = LogClock(process.wall_ns, process.now_ns)
-        self.standby = Standby(
+        node = Node(
             self.stream, self.directory, self.queue, self.clock, process,
             InlineIo() if io is None else io(process), lease_s, 1 << 20, process.now_ns,
             Identity(name, f"id-{name}"),
         )  # fmt: skip
+        self.standby = Standby(node)
         self.standby.run().addBoth(self._ended)
 
     def _ended(self, outcome: Any) -> None:

@@ -48,8 +48,8 @@ class Bench:
         return found
 
     async def all_from(self, position: int) -> list[int]:
-        ahead, found = self.reader.all_from(position), list[int]()
-        while (message := await ahead.next()) is not None:
+        found = list[int]()
+        async for message in self.reader.all_from(position):
             assert message.payload == b"%d" % message.position
             found.append(message.position)
         return found

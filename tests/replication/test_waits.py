@@ -1,13 +1,14 @@
 """What is said in other threads, waited for in the reactor's."""
 
 from concurrent.futures import Future
+from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.replication.receiving import ReceiveBuffer
 from beanstalk_twisted.replication.stream.interface import Silence, Unreachable
-from beanstalk_twisted.replication.waits import Waits, in_reactor
+from beanstalk_twisted.replication.waits import Node, Waits, in_reactor
 from tests.replication.stream.memory import MemoryLog, MemoryStream
 from tests.replication.world import Process
 
@@ -74,9 +75,14 @@ def test_a_standby_that_cannot_take_what_it_receives_ends() -> None:
         raise MemoryError
 
     reactor, failures, log = Process(), list[Failure](), MemoryLog()
+    unused: Any = None
+    node = Node(
+        MemoryStream(log, reactor), unused, unused, unused, reactor, unused, 1, 0, reactor.now_ns,
+        unused,
+    )  # fmt: skip
     buffer = ReceiveBuffer(
-        MemoryStream(log, reactor), reactor, reactor.now_ns, Silence(1, 0), Waits(reactor),
-        lambda work: work.close(), failures.append, has_no_room,
+        node, Silence(1, 0), Waits(reactor), lambda work: work.close(), failures.append,
+        has_no_room,
     )  # fmt: skip
     buffer.follow()
     log.append(b"one", 0)

@@ -73,7 +73,7 @@ def restarted(server: Server) -> tuple[Server, Client]:
     queue.state.next_job_id = old.next_job_id
     ruled = [tube for tube in old.tubes.in_order if tube.rules]
     queue.finish_loading(
-        [], again.now_ns, [TubePolicy(tube.tube_id, tube.rules, 0) for tube in ruled]
+        [(TubePolicy(tube.tube_id, tube.rules, 0), 1) for tube in ruled], again.now_ns
     )
     return again, again.connect()
 
@@ -803,7 +803,7 @@ def test_a_policy_of_a_newer_version_is_kept_as_far_as_it_is_known() -> None:
     queue = WorkQueue(lambda: Server().facts, COUNTERS, max_job_bytes=9)
     tube = queue.state.default()
     rules = {"max-jobs": "0", "colour": "red", "rate": 7}
-    queue.finish_loading([], 1, [TubePolicy(tube.tube_id, rules, 0)])  # type: ignore[arg-type]
+    queue.finish_loading([(TubePolicy(tube.tube_id, rules, 0), 1)], 1)  # type: ignore[arg-type]
     assert tube.policy is not None and tube.policy.max_jobs == 0
     assert tube.policy.rate is None
 

@@ -279,7 +279,7 @@ def loaded(*images: JobImage, tubes: dict[int, bytes], pauses: tuple[Pause, ...]
     queue.state.load_tubes(tubes, next_tube_id=20, next_job_id=100)
     for image in images:
         queue.state.apply(image, segment=3)
-    queue.finish_loading(pauses, server.now_ns)
+    queue.finish_loading([(pause, 3) for pause in pauses], server.now_ns)
     return server
 
 

@@ -5,8 +5,6 @@ that leave in the middle.
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from beanstalk_twisted.rules.batches import BATCH_SLICE_JOBS
 from beanstalk_twisted.server.connections.protocol import MAX_HELD_BYTES
@@ -15,7 +13,6 @@ from beanstalk_twisted.wire.extensions import MAX_BATCH_LINE_BYTES
 from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS
 from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo, finish
-from tests.server.connections.test_protocol import cut
 from tests.server.conversing import LOGGED, check_conversation
 
 PUT = b"put 0 0 60 1\r\nx\r\n"
@@ -52,12 +49,6 @@ def a_server(*, is_logged: bool = False, max_job_bytes: int = 65_535) -> MemoryS
 @LOGGED
 def test_a_conversation_in_one_packet_and_byte_by_byte(is_logged: bool) -> None:
     check_conversation(CONVERSATION, REPLIES, 100, is_logged=is_logged)
-
-
-@given(st.sets(st.integers(0, len(CONVERSATION)), max_size=12))
-def test_a_conversation_cut_anywhere_has_the_same_replies(places: set[int]) -> None:
-    client = a_server().connect()
-    assert b"".join(client.ask(packet) for packet in cut(CONVERSATION, places)) == REPLIES
 
 
 def test_a_line_one_past_the_limit_is_answered_when_it_ends_and_costs_no_memory() -> None:
@@ -194,14 +185,3 @@ def test_a_server_that_stops_ends_the_batches_that_were_begun() -> None:
     server.stop()
     server.advance()
     assert client.take() == b"DELETED_BATCH 1000 0\r\n"
-
-
-def test_what_was_deleted_stays_so_after_a_kill() -> None:
-    server = a_server(is_logged=True)
-    client = server.connect()
-    client.ask(PUT * 400)
-    assert client.ask(line(300)) == b"DELETED_BATCH 300 0\r\n"
-    client.ask(b"reserve-batch 50\r\n")
-    server.kill_and_restart()
-    assert list(server.service.queue.state.jobs) == list(range(301, 401))
-    assert b"current-jobs-ready: 100\n" in server.connect().ask(b"stats\r\n")

@@ -7,11 +7,8 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.binlog.records.jobs import Reason
-from beanstalk_twisted.rules.bulk import ROOM_REST_NS
 from beanstalk_twisted.storage.clock import NS
-from beanstalk_twisted.testing.memory_server import STARTED_S, MemoryServer
-from tests.binlog.memory import MemoryDirectory
-from tests.held_io import HeldIo, finish
+from beanstalk_twisted.testing.memory_server import STARTED_S
 from tests.server.conversing import CUT, LOGGED, broken_off, check_conversation, check_lost, connect
 from tests.storage.test_full_disk import Bounded
 
@@ -118,56 +115,6 @@ def test_what_is_pipelined_behind_a_large_kick_waits_for_it() -> None:
     for _ in range(9):
         server.advance()
     assert client.take() == b"KICKED 301\r\n" + SAID
-
-
-def test_protocol_v1_knows_none_of_them() -> None:
-    server, _ = connect(LIMIT)
-    for word in (b"move-job 1 a", b"update-job 1 0 0 60", b"kick-dead a 1"):
-        assert server.connect("v1").ask(word + b"\r\n").startswith(b"UNKNOWN_COMMAND")
-
-
-@pytest.mark.one_in(3)
-@pytest.mark.parametrize(
-    ("command", "reply", "is_done"),
-    [
-        (update(b"yz"), b"UPDATED\r\n", b"FOUND 1 2\r\nyz\r\n"),
-        (b"move-job 1 a\r\n", b"MOVED\r\n", b'tube: "a"'),
-        (b"kick-dead default 9\r\n", b"KICKED 1\r\n", b"state: ready"),
-    ],
-)
-def test_a_power_loss_at_any_operation_leaves_all_of_a_change_or_nothing(
-    command: bytes, reply: bytes, is_done: bytes
-) -> None:
-    outcomes: set[tuple[bool, bytes]] = set()
-    for operations in range(40):
-        io, directory = HeldIo(), MemoryDirectory()
-        server = MemoryServer(directory=directory, io=[io].pop, max_job_bytes=LIMIT)
-        client = server.connect()
-        client.send(PUT)
-        finish(server, io)
-        assert client.take() == b"INSERTED 1\r\n"
-        if reply == b"KICKED 1\r\n":
-            queue = server.service.queue
-            job = queue.state.jobs.get(1)
-            assert job is not None
-            assert queue.moves.dead_letter(job, Reason.MAX_RESERVES, STARTED_S * NS)
-            client.send(PUT)
-            finish(server, io)
-            assert client.take() == b"INSERTED 2\r\n"
-        client.send(command)
-        for _ in range(operations):
-            server.advance(ROOM_REST_NS / NS)
-            if io:
-                io.step()
-        answer = client.take()
-        server.advance()
-        for left in (directory.after_power_loss(), directory.after_kill()):
-            after = MemoryServer(directory=left).connect()
-            asked = after.ask(b"peek 1\r\nstats-job 1\r\n")
-            there = is_done in asked and b"dead-from" not in asked
-            assert there or not answer
-            outcomes.add((there, answer))
-    assert outcomes >= {(True, reply), (False, b"")}
 
 
 def test_on_a_full_disk_jobs_cannot_be_changed_and_can_be_deleted() -> None:

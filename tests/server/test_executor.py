@@ -15,7 +15,11 @@ from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.server.execution_context import MIN_SHARE_NS, TURN_NS, ExecutionContext
 from beanstalk_twisted.server.executor import ALL, LEFT, STOPPED, Executor
 from beanstalk_twisted.server.incoming import Incoming, IncomingJobs
-from beanstalk_twisted.server.reply_queue import MAX_GATHERED_BYTES, ReplyQueue
+from beanstalk_twisted.server.reply_queue import (
+    MAX_GATHERED_BYTES,
+    MAX_JOINED_BYTES,
+    ReplyQueue,
+)
 from beanstalk_twisted.wire import v1
 from beanstalk_twisted.wire.commands import COUNTERS
 from beanstalk_twisted.wire.dialects import MODERN, Dialect, Parsed
@@ -28,6 +32,7 @@ from beanstalk_twisted.wire.replies import (
     TIMED_OUT,
     UNKNOWN_COMMAND,
     DeletedBatch,
+    Found,
     Inserted,
     Reply,
     Reserved,
@@ -47,6 +52,7 @@ class Place:
         self.now_ns = 0
         self.step_ns = step_ns
         self.sent: list[bytes] = []
+        self.pieces: list[bytes] = []
         self.delivered: list[bytes] = []
         self.failures: list[tuple[bytes, bool]] = []
         self.queue = WorkQueue(cast(Any, None), COUNTERS, LARGEST)
@@ -68,6 +74,7 @@ class Place:
         self.queue.outbox.clear()
 
     def write(self, pieces: list[bytes]) -> None:
+        self.pieces = pieces
         self.sent.append(b"".join(pieces))
 
     def execute(self, data: bytes, ends_ns: int = LATE_NS) -> int:
@@ -83,6 +90,16 @@ class Place:
         self.executor.finish(incoming, self.now_ns)
         self.replies.send()
         return self.sent.pop()
+
+
+def test_a_large_body_is_sent_from_where_it_lies_after_what_was_said_before() -> None:
+    for size in (MAX_JOINED_BYTES - 1, MAX_JOINED_BYTES):
+        place, reply = Place(), Found(1, bytes(size), 0)
+        place.replies.add(b"a\r\n", 0)
+        place.executor.answer((reply, 0))
+        place.replies.send()
+        assert place.sent == [b"a\r\n" + reply.encode()]
+        assert any(piece is reply.body for piece in place.pieces) is (size == MAX_JOINED_BYTES)
 
 
 class Onlooker:

@@ -39,6 +39,26 @@ CONVERSATIONS = {
         b"INSERTED 1\r\nINSERTED 2\r\nBAD_FORMAT\r\nBAD_FORMAT\r\nRESERVED 1 1\r\nx\r\n"
         b"RESERVED 2 19\r\nreserve-mode fifo\r\n\r\nUSING fifo\r\n",
     ),
+    "cancels and returns": (
+        b"put 5 0 60 1\r\nx\r\nput 5 0 60 1\r\ny\r\nreserve\r\ncancel-job\r\nreturn-job x\r\n"
+        b"cancel-job -1\r\nreturn-job 1x\r\ncancel-job 1 2\r\nreturn-job 1 -2\r\n"
+        b"return-job 1 4294967296\r\nreturn-job 1 2 3\r\ncancel-job " + b"0" * 300 + b"1\r\n"
+        b"cancel-jobs 1\r\nreturn-job1 1\r\nCANCEL-JOB 1\r\ncancel-job 18446744073709551615\r\n"
+        b"return-job 99\r\nreturn-job 0 4294967295\r\npeek-ready\r\n"
+        b"return-job 1 4294967295\r\npeek-delayed\r\ncancel-job 2\r\n",
+        b"INSERTED 1\r\nINSERTED 2\r\nRESERVED 1 1\r\nx\r\n"
+        + b"BAD_FORMAT\r\n" * 9
+        + b"UNKNOWN_COMMAND\r\n" * 3
+        + b"NOT_FOUND\r\n" * 3
+        + b"FOUND 2 1\r\ny\r\n"
+        b"RETURNED\r\nFOUND 1 1\r\nx\r\nCANCELLED\r\n",
+    ),
+    "wrong waits": (
+        b"wait-job\r\nwait-job 1\r\nwait-job 1 x\r\nwait-job 1 5 6\r\nwait-job 1 5 \r\n"
+        b"wait-job x 5\r\nwait-job -1 5\r\nwait-job 1 -5\r\nwait-job 1 2147483648\r\n"
+        b"wait-job 18446744073709551616 1\r\ncancel-reserve \r\ncancel-reserve 1\r\n",
+        b"BAD_FORMAT\r\n" * 12,
+    ),
     "policies": (
         b"put 0 0 1 1\r\nx\r\ntube-policy default max-jobs=1 max-reserves=3\r\nput 0 0 1 1\r\nx\r\n"
         b"tube-policy default\r\nbogus\r\n",
@@ -79,30 +99,6 @@ def test_a_flush_ends_though_the_peer_does(is_half: bool) -> None:
     server.advance()
     assert client.take() == (b"FLUSHED %d\r\n" % MANY if is_half else b"")
     assert b"current-jobs-ready: 0\n" in other.ask(b"stats-tube default\r\n")
-
-
-@pytest.mark.parametrize("steps", range(6))
-def test_a_flush_that_was_answered_survives_a_kill_and_one_that_was_not_loses_nothing_else(
-    steps: int,
-) -> None:
-    io = HeldIo()
-    server = filled(io)
-    client = server.connect()
-    client.send(b"use a\r\nput 0 0 60 1\r\ny\r\nflush-tube default\r\n")
-    server.advance()
-    for _ in range(steps):
-        if io:
-            io.step()
-        server.advance()
-    replies = client.take()
-    assert server.directory is not None
-    found = MemoryServer(directory=server.directory.after_kill())
-    jobs = found.service.queue.state.jobs
-    if b"INSERTED" in replies:
-        assert (MANY + 1) in jobs
-    if b"FLUSHED" in replies:
-        assert list(jobs) == [MANY + 1]
-    assert steps in range(1, 5) or (b"FLUSHED" in replies) == (steps == 5)
 
 
 def test_a_list_is_answered_in_its_place_between_other_commands() -> None:

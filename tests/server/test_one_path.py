@@ -19,6 +19,7 @@ from beanstalk_twisted.wire.dialects import MODERN
 from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo, finish
 from tests.oracle import OracleFactory
+from tests.sampling import share
 
 CLIENTS = 3
 LARGEST = 40
@@ -229,7 +230,7 @@ def observed(dialect: str, *, is_logged: bool) -> Path:
 def test_any_conversation_cut_anywhere_has_the_replies_of_the_oracle(
     is_logged: bool, dialect: str
 ) -> None:
-    @settings(deadline=None, max_examples=100)
+    @settings(deadline=None, max_examples=share(100, 3))
     @given(packets(), st.lists(st.sampled_from([0.0, 0.0, 0.0, 1.0]), min_size=30, max_size=30))
     def each(sent: list[tuple[int, bytes]], waits: list[float]) -> None:
         plain = Path(dialect, is_logged=is_logged, makes=OracleFactory)

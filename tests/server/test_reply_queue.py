@@ -11,7 +11,6 @@ from beanstalk_twisted.server.reply_queue import (
     Durability,
     ReplyQueue,
 )
-from beanstalk_twisted.wire.replies import Found, Reserved
 
 
 class Place:
@@ -46,19 +45,6 @@ class Place:
         self.replies.forget()
 
 
-def test_a_large_body_is_sent_from_where_it_lies_behind_what_was_said_before() -> None:
-    place = Place()
-    for size in (MAX_JOINED_BYTES - 1, MAX_JOINED_BYTES):
-        reply = Found(1, bytes(size), 0)
-        place.pieces.clear()
-        place.replies.add(b"a\r\n", 0)
-        place.replies.add_job(reply, 0)
-        place.replies.send()
-        (pieces,) = place.pieces
-        assert b"".join(pieces) == b"a\r\n" + reply.encode()
-        assert any(piece is reply.body for piece in pieces) is (size == MAX_JOINED_BYTES)
-
-
 @pytest.mark.parametrize("is_lost", [False, True])
 def test_large_replies_that_wait_for_the_disk_count_as_bodies_on_their_way(is_lost: bool) -> None:
     place = Place()
@@ -66,11 +52,11 @@ def test_large_replies_that_wait_for_the_disk_count_as_bodies_on_their_way(is_lo
     place.replies.add(b"INSERTED 1\r\n", 1)
     place.replies.send()
     assert room.taken_bytes == 0
-    reply = Reserved(1, bytes(2 * MAX_JOINED_BYTES), 0)
-    place.replies.add_job(reply, 2)
-    assert room.taken_bytes == len(reply.encode())
+    pieces = [b"RESERVED 1 32768\r\n", bytes(2 * MAX_JOINED_BYTES), b"\r\n"]
+    place.replies.add_pieces(pieces, 2)
+    assert room.taken_bytes == sum(map(len, pieces))
     place.durability.advance(1)
-    assert room.taken_bytes == len(reply.encode())
+    assert room.taken_bytes == sum(map(len, pieces))
     if is_lost:
         place.replies.forget()
     else:

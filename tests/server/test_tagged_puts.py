@@ -174,12 +174,6 @@ def test_who_hangs_up_in_the_middle_puts_nothing(sent: bytes) -> None:
         assert not len(server.service.queue.state.jobs)
 
 
-def test_protocol_v1_knows_no_tags() -> None:
-    server, _ = connect(LIMIT)
-    client = server.connect("v1")
-    assert client.ask(b"put 0 6 idp:a\r\nkick 1\r\n") == b"BAD_FORMAT\r\nKICKED 0\r\n"
-
-
 @pytest.mark.parametrize("start", [PUT, PUT_AT, JOB])
 def test_all_that_a_line_says_is_collected(start: bytes) -> None:
     tags = PutTags(b"a", 60, b"b", 2, b"g", b"h")

@@ -29,20 +29,6 @@ def test_its_line_may_be_longer_up_to_a_limit(size: int, reply: bytes) -> None:
     )
 
 
-def test_the_reply_waits_until_it_is_durable() -> None:
-    io = HeldIo()
-    server = MemoryServer(directory=MemoryDirectory(), io=lambda: io)
-    client = server.connect()
-    client.send(SET)
-    server.advance()
-    assert client.take() == b""
-    assert server.directory is not None
-    finish(server, io)
-    assert client.take() == b"POLICY\r\n"
-    again = MemoryServer(directory=server.directory.after_power_loss()).connect()
-    assert again.ask(b"tube-policy default\r\n") == SHOWN
-
-
 @pytest.mark.parametrize("jobs", [0, 400])
 def test_it_outlives_segments_and_their_compaction(jobs: int) -> None:
     server = MemoryServer(directory=MemoryDirectory(), segment_bytes=8192)

@@ -5,15 +5,13 @@ everybody else's, and what the wire, the clock, the disk and a crash do to them.
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from beanstalk_twisted.rules.timekeeping import SLICE_JOBS
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.wire import yaml
 from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo, finish
-from tests.server.connections.test_protocol import SMALL_LIMIT, cut, everything, replies_to
+from tests.server.connections.test_protocol import SMALL_LIMIT, everything
 from tests.server.conversing import LOGGED, check_conversation, connect
 from tests.storage.test_full_disk import SPACE_BYTES, Bounded
 
@@ -75,8 +73,10 @@ CONVERSATIONS: dict[str, tuple[bytes, bytes]] = {
     ),
     "what is not of this dialect": (
         b"quit\r\nuse a\r\nwatch a\r\npeek-ready\r\nkick-job 1\r\ntouch 1\r\nstats-job 1\r\n\r\n"
-        b"reserve-with-timeout 0\r\nfoo\r\nput 0 0\r\n\r\n",
-        b"UNKNOWN_COMMAND\r\n" * 10 + b"INSERTED\r\n",
+        b"reserve-with-timeout 0\r\nfoo\r\nmove-job 1 a\r\nupdate-job 1 0 0 60\r\n"
+        b"kick-dead a 1\r\nwait-job 1 0\r\ncapabilities\r\ncancel-reserve\r\n"
+        b"put 0 0 idp:a\r\n\r\nput 0 0\r\n\r\n",
+        b"UNKNOWN_COMMAND\r\n" * 16 + b"BAD_FORMAT\r\nUNKNOWN_COMMAND\r\nINSERTED\r\n",
     ),
     "wrong arguments": (
         b"put 0 x\r\nput 1\r\nreserve 1\r\ndelete\r\nrelease 1\r\nbury 1\r\npeek x\r\nkick x\r\n"
@@ -101,16 +101,6 @@ EACH = pytest.mark.parametrize("title", CONVERSATIONS)
 @EACH
 def test_a_conversation_in_one_packet_and_byte_by_byte(title: str, is_logged: bool) -> None:
     check_conversation(*CONVERSATIONS[title], SMALL_LIMIT, is_logged=is_logged, dialect="v1")
-
-
-@settings(deadline=None, max_examples=60)
-@given(st.data(), st.lists(st.sampled_from(sorted(CONVERSATIONS)), min_size=1, max_size=5))
-def test_conversations_in_any_packets_have_the_same_replies(
-    drawn: st.DataObject, titles: list[str]
-) -> None:
-    sent = b"".join(CONVERSATIONS[title][0] for title in titles)
-    places = drawn.draw(st.lists(st.integers(0, len(sent)), max_size=20))
-    assert replies_to(cut(sent, places), "v1") == replies_to([sent], "v1")
 
 
 def test_both_dialects_count_in_the_same_counters() -> None:

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from twisted.logger import capturedLogs
 
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
-from beanstalk_twisted.wire import v1
 from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo, finish
 from tests.server.connections.test_protocol import everything
@@ -111,15 +110,6 @@ def test_a_job_that_was_handed_out_before_is_not_lost() -> None:
     assert client.take() == b"RESERVED 1 1\r\nx\r\nCANCELLED\r\nDELETED\r\n"
 
 
-def test_protocol_v1_has_nothing_of_it() -> None:
-    server = MemoryServer()
-    client = server.connect(v1.NAME)
-    assert client.ask(b"reserve\r\n" + CANCEL) == b""
-    server.connect().ask(PUT)
-    assert client.take() == b"RESERVED 1 0 1\r\nx\r\nUNKNOWN_COMMAND\r\n"
-    assert client.ask(b"wait-job 1 0\r\ncapabilities\r\n") == b"UNKNOWN_COMMAND\r\n" * 2
-
-
 def test_nothing_is_cancelled_in_a_server_that_stops() -> None:
     io = HeldIo()
     server = logged(io)
@@ -167,19 +157,6 @@ def test_a_half_close_ends_the_wait(server: MemoryServer, wait: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        b"wait-job", b"wait-job 1", b"wait-job 1 x", b"wait-job 1 5 6", b"wait-job 1 5 ",
-        b"wait-job x 5", b"wait-job -1 5", b"wait-job 1 -5", b"wait-job 1 2147483648",
-        b"wait-job 18446744073709551616 1", b"cancel-reserve ", b"cancel-reserve 1",
-    ],
-)  # fmt: skip
-def test_a_bad_line_is_answered_once_and_changes_nothing(server: MemoryServer, line: bytes) -> None:
-    client = server.connect()
-    assert client.ask(line + b"\r\nlist-tube-used\r\n") == b"BAD_FORMAT\r\nUSING default\r\n"
-
-
-@pytest.mark.parametrize(
     ("change", "reply"), [(b"delete 1\r\n", b"DELETED\r\n"), (b"bury 1 0\r\n", b"BURIED\r\n")]
 )
 def test_nobody_hears_of_an_end_that_a_crash_could_undo(change: bytes, reply: bytes) -> None:
@@ -196,27 +173,6 @@ def test_nobody_hears_of_an_end_that_a_crash_could_undo(change: bytes, reply: by
     finish(server, io)
     assert early.take() == reply
     assert late.take() == (b"NOT_FOUND\r\n" if reply == b"DELETED\r\n" else reply)
-
-
-def test_nobody_hears_that_a_job_is_there_which_a_crash_could_undo() -> None:
-    io = HeldIo()
-    server = logged(io)
-    server.connect().send(PUT)
-    client = waiting(server, b"wait-job 1 0\r\n" + b"wait-job 1 5\r\n" + CANCEL)
-    finish(server, io)
-    assert client.take() == b"TIMED_OUT\r\n" + CANCELLED
-
-
-def test_what_was_heard_of_holds_after_a_kill() -> None:
-    server = MemoryServer(directory=MemoryDirectory())
-    worker = server.connect()
-    worker.ask(PUT * 2 + b"reserve\r\n" * 2)
-    gone, buried = waiting(server, b"wait-job 1 9\r\n"), waiting(server, b"wait-job 2 9\r\n")
-    worker.ask(b"delete 1\r\nbury 2 0\r\n")
-    assert (gone.take(), buried.take()) == (b"DELETED\r\n", b"BURIED\r\n")
-    server.kill_and_restart()
-    client = server.connect()
-    assert client.ask(b"wait-job 1 9\r\nwait-job 2 9\r\n") == b"NOT_FOUND\r\nBURIED\r\n"
 
 
 def test_the_log_of_commands_has_them_in_the_order_they_are_carried_out() -> None:

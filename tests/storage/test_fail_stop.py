@@ -34,7 +34,7 @@ class Steps:
 
     def __init__(self, is_armed: bool = True) -> None:
         self.failures: list[Failure] = []
-        self._fail_stop = FailStop(self.failures.append, is_armed=is_armed)
+        self.fail_stop = FailStop(self.failures.append, is_armed=is_armed)
 
     @fail_stop
     def step(self, error: BaseException | None = None, *, result: int = 5) -> int:
@@ -63,7 +63,7 @@ def test_where_there_is_no_log_nothing_ends() -> None:
     steps = Steps(is_armed=False)
     with pytest.raises(MemoryError):
         steps.step(MemoryError())
-    assert not steps.failures and not steps._fail_stop.has_failed
+    assert not steps.failures and not steps.fail_stop.has_failed
 
 
 def caught(error: BaseException) -> Failure:

@@ -176,20 +176,21 @@ def test_a_rate_is_the_policy_of_the_tube_and_what_is_scheduled_is_put(
 # Results.
 
 
-def test_a_result_is_waited_for_once_and_its_reply_is_gone(beanstalk: Beanstalk) -> None:
+def test_a_result_stays_with_its_caller_and_its_reply_is_gone(beanstalk: Beanstalk) -> None:
     office = Office(beanstalk)
 
-    @office.app.task(tube="math", result=True)
+    @office.app.task(tube="math", result=True, unique_by="{n}")
     def halve(n: int) -> float:
         return n / 2
 
-    result = office.result(halve.delay(7))
+    result, same = office.result(halve.delay(7)), office.result(halve.delay(7))
+    assert (same.id, same.is_new) == (result.id, False)
     waiting: Deferred[Any] = result.wait(60)
     office.start()
-    assert office.result(waiting) == 3.5
+    assert office.result(waiting) == office.result(result.wait(60)) == 3.5
     beanstalk.assert_tube_empty(REPLIES)
     with pytest.raises(ResultLost, match="job 1 is gone, and there is no result"):
-        office.result(result.wait(60))
+        office.result(same.wait(60))
     beanstalk.assert_tube_empty(REPLIES)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from beanstalk_twisted.client.errors import ClientError
 from beanstalk_twisted.client.sync import Client
-from beanstalk_twisted.tasks import App, NotDone, Result
+from beanstalk_twisted.tasks import App, NotDone, Result, TaskFailed
 from beanstalk_twisted.tasks.results import REPLIES, reply_tags
 from beanstalk_twisted.testing import Beanstalk, BeanstalkServer
 
@@ -84,13 +84,15 @@ def test_a_result_is_waited_for_over_a_restart_of_the_server(
     beanstalk_server: BeanstalkServer, client: Any
 ) -> None:
     app = App(beanstalk_server.endpoint)
-    result: Any = app.task(tube="mail", result=True)(len).delay("ada")
+    task = app.task(tube="mail", result=True)(len)
+    results: list[Any] = [task.delay("ada"), task.delay("grace")]
     if client == "aio":
         other: Any = App(beanstalk_server.endpoint, client="aio")
-        result = Result(result.id, True, partial(other._sender._wait, app.servers[0], REPLIES, 1))
+        wait = partial(other._sender._wait, app.servers[0])
+        results = [Result(job, True, partial(wait, [], REPLIES, job)) for job in (1, 2)]
     app.close()
     with ThreadPoolExecutor(1) as threads:
-        waiting = threads.submit(waited, client, result, 60)
+        waiting = threads.submit(waited, client, results[0], 60)
         beanstalk_server.wait_until(lambda: beanstalk_server.counts()["wait-job"] > 0)
         beanstalk_server.kill()
         beanstalk_server.start()
@@ -99,8 +101,35 @@ def test_a_result_is_waited_for_over_a_restart_of_the_server(
             worker.delete(1)
         assert waiting.result(60) == 3
     beanstalk_server.kill()
-    with pytest.raises(NotDone, match=r"job 1 has not ended within 0\.1 s"):
-        waited(client, result, 0.1)
+    with pytest.raises(NotDone, match=r"job 2 has not ended within 0\.1 s"):
+        waited(client, results[1], 0.1)
+
+
+@pytest.mark.beanstalk(clock="real")
+@pytest.mark.parametrize("reply", [b'{"result":3}', b'{"error":"OSError: full"}'])
+def test_all_who_wait_for_a_result_get_it_together_and_later(
+    beanstalk_server: BeanstalkServer, reply: bytes
+) -> None:
+    app = App(beanstalk_server.endpoint)
+    result = app.task(tube="mail", result=True)(len).delay("ada")
+
+    def wait() -> object:
+        try:
+            return result.wait(60)
+        except TaskFailed as failed:
+            return str(failed)
+
+    with ThreadPoolExecutor(6) as threads:
+        waiting = [threads.submit(wait) for _ in range(6)]
+        beanstalk_server.wait_until(lambda: beanstalk_server.counts()["wait-job"] == 6)
+        with Client(beanstalk_server.endpoint) as worker:
+            worker.put(reply, tube=REPLIES, tags=reply_tags(result.id))
+            worker.delete(result.id)
+        got = {each.result(60) for each in waiting}
+    beanstalk_server.assert_no_jobs()
+    beanstalk_server.kill()
+    assert got == {wait()} and got < {3, "OSError: full"}
+    app.close()
 
 
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1, None])

@@ -5,36 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import Deferred
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.worker.attempt import Attempt, Ending
+from beanstalk_twisted.worker.attempt import Ending
 from beanstalk_twisted.worker.policy import Delete, Release
-from tests.worker.world import Shop, Slow
-
-
-class Stubborn:
-    """Does jobs as slowly as a test wants, and heeds no cancelling.
-
-    :ivar waiting: what each attempt waits for, in the order in which they began.
-    :ivar cancelled: the numbers of the attempts that were cancelled.
-    """
-
-    def __init__(self) -> None:
-        self.waiting: list[Deferred[Any]] = []
-        self.cancelled: list[int] = []
-        self.begun: list[Attempt[Any]] = []
-
-    async def __call__(self, attempt: Attempt[Any]) -> Any:
-        self.begun.append(attempt)
-        self.waiting.append(Deferred())
-        place = len(self.waiting) - 1
-        while True:
-            try:
-                return await self.waiting[place]
-            except CancelledError:
-                self.cancelled.append(attempt.number)
-                self.waiting[place] = Deferred()
+from tests.worker.world import Shop, Slow, Stubborn
 
 
 def stand_still(shop: Shop, seconds: float) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.testing.memory_server import MemoryTransport
-from beanstalk_twisted.worker.policy import REST_S
+from beanstalk_twisted.worker.reserver import REST_S
 from beanstalk_twisted.worker.service import Worker
 from tests.worker.world import Shop
 

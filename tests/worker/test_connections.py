@@ -15,13 +15,12 @@ from beanstalk_twisted.client import errors
 from beanstalk_twisted.testing.double import Beanstalk
 from beanstalk_twisted.worker.attempt import Attempt, Ending
 from beanstalk_twisted.worker.policy import (
-    POLL_MOST_S,
-    REST_S,
     Delete,
     Release,
     Retry,
     TookTooLong,
 )
+from beanstalk_twisted.worker.reserver import POLL_MOST_S, REST_S
 from beanstalk_twisted.worker.service import Worker
 from tests.client.world import is_waiting
 from tests.worker.world import TUBE, Noted, Shop, Slow

@@ -16,11 +16,19 @@ import pytest
 from beanstalk_twisted.tasks import child, results, running
 from beanstalk_twisted.tasks.options import Options, TaskOptions
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.worker import command, hooks, policy, process, recurring, service, settings
+from beanstalk_twisted.worker import (
+    command,
+    hooks,
+    policy,
+    process,
+    recurring,
+    reserver,
+    service,
+    settings,
+)
 from beanstalk_twisted.worker import recurring as schedule
-from beanstalk_twisted.worker.attempt import Attempt
+from beanstalk_twisted.worker.attempt import EARLIEST, LATEST, Attempt
 from beanstalk_twisted.worker.hooks import EVENTS, Event
-from beanstalk_twisted.worker.job_run import EARLIEST, LATEST
 from beanstalk_twisted.worker.policy import Retry
 from beanstalk_twisted.worker.recurring import Schedule
 from beanstalk_twisted.worker.settings import STUCK_S
@@ -199,7 +207,7 @@ def test_the_limits_are_those_of_the_code() -> None:
             f"{STUCK_S:g} second, of `--shell` {shell.ends_within_s + STUCK_S:g}, of a "
             f"task's process {child.InProcess.ends_within_s + STUCK_S:g}",
         ],
-        ["between two polls", f"{policy.POLL_FIRST_S:g} to {policy.POLL_MOST_S:g} seconds"],
-        ["after an error", f"{policy.REST_S:g} second"],
+        ["between two polls", f"{reserver.POLL_FIRST_S:g} to {reserver.POLL_MOST_S:g} seconds"],
+        ["after an error", f"{reserver.REST_S:g} second"],
         ["answer to the put of a result", f"{running.REPLY_S:g} seconds"],
     ]

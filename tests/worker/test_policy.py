@@ -11,15 +11,13 @@ from beanstalk_twisted.client.stats import JobStats
 from beanstalk_twisted.worker import policy
 from beanstalk_twisted.worker.policy import (
     MAX_U32,
-    POLL_FIRST_S,
-    POLL_MOST_S,
     Bury,
     Delete,
-    Demand,
     Release,
     Retry,
     times_given_back,
 )
+from beanstalk_twisted.worker.reserver import POLL_FIRST_S, POLL_MOST_S, Demand
 from beanstalk_twisted.worker.serialisers import Unreadable
 
 

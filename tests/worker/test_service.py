@@ -8,18 +8,14 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionLost
 from twisted.logger import capturedLogs, formatEvent
-from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.worker.attempt import Attempt, Ending
 from beanstalk_twisted.worker.hooks import Tally
 from beanstalk_twisted.worker.policy import (
-    PATIENCE_S,
-    POLL_MOST_S,
-    REST_S,
     Bury,
     Decided,
     Delete,
@@ -29,11 +25,12 @@ from beanstalk_twisted.worker.policy import (
     TookTooLong,
     TooManyAttempts,
 )
+from beanstalk_twisted.worker.reserver import PATIENCE_S, POLL_MOST_S, REST_S
 from beanstalk_twisted.worker.serialisers import Json
 from beanstalk_twisted.worker.service import Worker
 from beanstalk_twisted.worker.settings import MAX_CONCURRENCY, STUCK_S
 from tests.client.world import is_waiting, result
-from tests.worker.world import TUBE, Shop, Slow
+from tests.worker.world import TUBE, Shop, Slow, Stubborn
 
 
 def break_all(shop: Shop) -> None:
@@ -43,15 +40,6 @@ def break_all(shop: Shop) -> None:
 
 
 # Doing jobs.
-
-
-def test_a_job_that_is_done_is_deleted(shop: Shop) -> None:
-    bodies = []
-    shop.worker(lambda attempt: bodies.append(attempt.body))
-    job = shop.put(b"hello")
-    assert bodies == [b"hello"]
-    assert shop.jobs() == {}
-    assert shop.noted.told == [("began", job), ("ended", job, Delete())]
 
 
 def test_several_tubes_may_be_watched_and_default_among_them(shop: Shop) -> None:
@@ -92,10 +80,13 @@ def deferred(attempt: Attempt[Any]) -> Deferred[None]:
 
 
 @pytest.mark.parametrize("doer", [coroutine, deferred, lambda attempt: "what it gives"])
-def test_functions_of_all_kinds_do_jobs(doer: Callable[[Attempt[Any]], Any], shop: Shop) -> None:
+def test_a_job_that_is_done_by_a_function_of_any_kind_is_deleted(
+    doer: Callable[[Attempt[Any]], Any], shop: Shop
+) -> None:
     shop.worker(doer)
     job = shop.put()
-    assert shop.noted.named("ended") == [(job, Delete())]
+    assert shop.jobs() == {}
+    assert shop.noted.told == [("began", job), ("ended", job, Delete())]
 
 
 def test_an_attempt_knows_its_job_and_its_time(shop: Shop, slow: Slow) -> None:
@@ -178,26 +169,6 @@ def test_a_job_whose_workers_die_of_it_is_not_tried_for_ever(shop: Shop) -> None
     assert failed == job and isinstance(error, TooManyAttempts)
 
 
-@pytest.mark.parametrize("method", ["before", "after"])
-def test_a_policy_with_a_fault_buries(method: str, clean_reactor: list[Failure]) -> None:
-    class Faulty(Retry):
-        def before(self, stats: Any) -> Any:
-            return 1 / 0 if method == "before" else None
-
-        def after(self, stats: Any, error: BaseException, chance: float) -> Any:
-            return 1 / 0
-
-    def do(attempt: Attempt[Any]) -> None:
-        raise RuntimeError
-
-    shop = Shop()
-    shop.worker(do, policy=Faulty())
-    job = shop.put()
-    assert shop.stats(job).state == "buried"
-    assert clean_reactor.pop().check(ZeroDivisionError)
-    assert not clean_reactor
-
-
 # Keeping the reservation.
 
 
@@ -268,26 +239,8 @@ def test_an_attempt_that_takes_too_long_is_cancelled_and_counts_as_failed(shop: 
     assert shop.stats(job).state == "delayed"
 
 
-class Stubborn:
-    """Does jobs, and does not heed being cancelled."""
-
-    def __init__(self) -> None:
-        self.begun: list[bytes] = []
-        self.waiting: dict[int, Deferred[None]] = {}
-
-    async def __call__(self, attempt: Attempt[Any]) -> None:
-        self.begun.append(attempt.body)
-        while attempt.body.startswith(b"hang"):
-            self.waiting[attempt.id] = Deferred()
-            try:
-                await self.waiting[attempt.id]
-                return
-            except CancelledError:
-                pass
-
-
 def test_a_handler_that_heeds_no_limit_has_its_job_failed_by_the_policy(shop: Shop) -> None:
-    stubborn = Stubborn()
+    stubborn = Stubborn(b"hang")
     worker = shop.worker(stubborn, 2, limit_s=25, policy=Retry(first_delay_s=100))
     job = shop.put(b"hang", ttr=10)
     shop.world.advance(25 + STUCK_S - 0.1)
@@ -301,9 +254,9 @@ def test_a_handler_that_heeds_no_limit_has_its_job_failed_by_the_policy(shop: Sh
     assert (worker.jobs_in_hand, worker.stuck_slots) == (0, 1)
     # The other slot goes on, and waits on a connection that holds no job.
     shop.put(b"good")
-    assert stubborn.begun == [b"hang", b"good"]
+    assert stubborn.bodies == [b"hang", b"good"]
     # What comes of it counts no more, but its slot is free again.
-    stubborn.waiting[job].errback(RuntimeError("too late to matter"))
+    stubborn.waiting[0].errback(RuntimeError("too late to matter"))
     shop.world.settle()
     assert worker.stuck_slots == 0
     assert [name for name, *_ in shop.noted.told if name in ("failed", "lost")] == ["failed"]
@@ -311,33 +264,33 @@ def test_a_handler_that_heeds_no_limit_has_its_job_failed_by_the_policy(shop: Sh
 
 
 def test_a_handler_that_ends_while_its_job_is_given_up_leaves_no_stuck_slot(shop: Shop) -> None:
-    stubborn = Stubborn()
+    stubborn = Stubborn(b"hang")
     worker = shop.worker(stubborn, limit_s=25, policy=Retry(first_delay_s=100))
     job = shop.put(b"hang", ttr=60)
     shop.world.clock.advance(25)
     shop.world.clock.advance(STUCK_S)  # The release is on its way.
-    stubborn.waiting[job].callback(None)
+    stubborn.waiting[0].callback(None)
     shop.world.settle()
     assert shop.noted.named("ended") == [(job, Release(50))]
     assert shop.noted.named("stuck") == []
     assert (worker.jobs_in_hand, worker.stuck_slots) == (0, 0)
     shop.put(b"good")
-    assert stubborn.begun == [b"hang", b"good"]
+    assert stubborn.bodies == [b"hang", b"good"]
 
 
 def test_a_handler_that_ends_soon_after_the_limit_is_judged_by_its_result(shop: Shop) -> None:
-    stubborn = Stubborn()
+    stubborn = Stubborn(b"hang")
     worker = shop.worker(stubborn, limit_s=25)
     job = shop.put(b"hang", ttr=10)
     shop.world.advance(25 + STUCK_S / 2)
-    stubborn.waiting[job].callback(None)
+    stubborn.waiting[0].callback(None)
     shop.world.settle()
     assert shop.noted.named("ended") == [(job, Delete())]
     assert worker.stuck_slots == 0
 
 
 def test_a_job_that_was_lost_before_the_limit_is_only_told_as_lost(shop: Shop) -> None:
-    stubborn = Stubborn()
+    stubborn = Stubborn(b"hang")
     worker = shop.worker(stubborn, limit_s=25, touches=False)
     job = shop.put(b"hang", ttr=10)
     shop.world.advance(25)
@@ -345,14 +298,14 @@ def test_a_job_that_was_lost_before_the_limit_is_only_told_as_lost(shop: Shop) -
     assert shop.noted.named("lost") == [(job, Ending.TTR)]
     assert shop.noted.named("failed") == []
     assert shop.noted.named("stuck") == [(job, 1, 1)]
-    stubborn.waiting[job].callback(None)
+    stubborn.waiting[0].callback(None)
     shop.world.settle()
     assert shop.noted.named("lost") == [(job, Ending.TTR)]
     assert worker.stuck_slots == 0
 
 
 def test_when_all_slots_are_stuck_that_is_told_and_no_job_is_taken(shop: Shop) -> None:
-    stubborn = Stubborn()
+    stubborn = Stubborn(b"hang")
     told: list[str] = []
     worker = shop.worker(
         stubborn, 2, limit_s=25, policy=Retry(most_attempts=1), all_stuck=lambda: told.append("all")
@@ -367,19 +320,19 @@ def test_when_all_slots_are_stuck_that_is_told_and_no_job_is_taken(shop: Shop) -
     assert [shop.stats(job).state for job in (first, second)] == ["buried", "buried"]
     shop.put(b"good")
     shop.world.advance(60)
-    assert stubborn.begun == [b"hang 1", b"hang 2"]
+    assert stubborn.bodies == [b"hang 1", b"hang 2"]
     # It does not wait for them when it stops, and after a start has all its slots.
     stopped = worker.stopService()
     shop.world.settle()
     assert result(stopped) is None
     worker.startService()
     shop.world.settle()
-    assert stubborn.begun[2:] == [b"good"]
+    assert stubborn.bodies[2:] == [b"good"]
 
 
 def test_without_a_callback_all_stuck_slots_are_logged(shop: Shop) -> None:
     with capturedLogs() as events:
-        shop.worker(Stubborn(), limit_s=1)
+        shop.worker(Stubborn(b"hang"), limit_s=1)
         shop.put(b"hang")
         shop.world.advance(3)
     said = [formatEvent(event) for event in events]
@@ -603,14 +556,14 @@ def test_what_takes_too_long_is_given_back(touches: bool, shop: Shop, slow: Slow
 
 
 def test_what_heeds_no_cancelling_is_left_behind_and_its_job_given_back(shop: Shop) -> None:
-    stubborn = Stubborn()
+    stubborn = Stubborn(b"hang")
     worker = shop.worker(stubborn, finish_s=15)
     job = shop.put(b"hang")
     stopped = worker.stopService()
     shop.world.advance(16)
     shop.world.result(stopped)
     assert shop.stats(job).state == "ready"
-    stubborn.waiting[job].callback(None)
+    stubborn.waiting[0].callback(None)
     shop.world.settle()
     assert shop.stats(job).state == "ready"
 

@@ -8,7 +8,8 @@ import pytest
 
 from beanstalk_twisted.testing.double import Beanstalk
 from beanstalk_twisted.worker.policy import Release, Retry, Return
-from beanstalk_twisted.worker.service import LAST_ANSWER_S, Worker
+from beanstalk_twisted.worker.reserver import LAST_ANSWER_S
+from beanstalk_twisted.worker.service import Worker
 from tests.client.world import is_waiting, result
 from tests.worker.world import TUBE, Noted, Shop, Slow
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint
 from zope.interface import implementer
 
@@ -70,6 +70,39 @@ class Slow:
 
     def fail(self, job: int, error: Exception) -> None:
         self.waiting.pop(job).errback(error)
+
+
+class Stubborn:
+    """Does jobs as slowly as a test wants, and heeds no cancelling.
+
+    :ivar begun: the attempts, in their order.
+    :ivar waiting: what each of them waits for that hangs.
+    :ivar cancelled: the numbers of the attempts that were cancelled.
+    """
+
+    def __init__(self, hanging: bytes = b"") -> None:
+        """:param hanging: how the bodies of jobs begin that hang."""
+        self.begun: list[Attempt[Any]] = []
+        self.waiting: list[Deferred[Any]] = []
+        self.cancelled: list[int] = []
+        self._hanging = hanging
+
+    async def __call__(self, attempt: Attempt[Any]) -> Any:
+        self.begun.append(attempt)
+        if not attempt.body.startswith(self._hanging):
+            return None
+        self.waiting.append(Deferred())
+        place = len(self.waiting) - 1
+        while True:
+            try:
+                return await self.waiting[place]
+            except CancelledError:
+                self.cancelled.append(attempt.number)
+                self.waiting[place] = Deferred()
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [attempt.body for attempt in self.begun]
 
 
 @implementer(IStreamClientEndpoint)

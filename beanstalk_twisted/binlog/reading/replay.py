@@ -5,7 +5,7 @@ Differs from beanstalkd: priorities, counters, pauses and the order of burial ou
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from beanstalk_twisted.binlog import cold
 from beanstalk_twisted.binlog.batches import Position, RehomedFrame
@@ -16,8 +16,9 @@ from beanstalk_twisted.binlog.reading.loss_warnings import loss_warnings
 from beanstalk_twisted.binlog.reading.segment import file_content_end
 from beanstalk_twisted.binlog.reading.selection import Found, Pick, Place, Selection, picks_of
 from beanstalk_twisted.binlog.reading.survey import Progress, Segment, Survey
+from beanstalk_twisted.binlog.reading.survival import RULES
 from beanstalk_twisted.binlog.records.jobs import READY, JobImage, Kind, as_loaded
-from beanstalk_twisted.binlog.records.others import NotUnderstood, Pause, RememberedKey, decode_job
+from beanstalk_twisted.binlog.records.others import NotUnderstood, Record, decode_job
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
     AFTER_UNCLEAN_STOP,
@@ -49,6 +50,13 @@ class Survivor(NamedTuple):
     image: JobImage
     segment_seq: int
     lsn: int = 0
+
+
+class Other(NamedTuple):
+    """A record of a tube, and the segment that holds it, or is about to."""
+
+    record: Any
+    segment_seq: int
 
 
 class Part(NamedTuple):
@@ -198,15 +206,13 @@ class Replay:
             newest = self._segments[-1]
             directory.cut(newest.name, self._end_of(newest, self.survey.durable_lsn))
 
-    def pauses(self, now_ns: int) -> Iterator[Pause]:
-        return self.small.pauses(now_ns, is_start=True)
-
-    def keys(self, now_ns: int) -> Iterator[tuple[RememberedKey, int]]:
-        """The keys still remembered, each with the segment that holds it, or is about to."""
-        for record, seq, lsn in self.small.keys(now_ns, is_start=True):
-            if record.tube_id in self.small.tubes:
-                moves = lsn > self.survey.durable_lsn
-                yield record, seq + (1 if moves else 0)
+    def others(self, now_ns: int, kinds: Iterable[type[Record]] = RULES) -> Iterator[Other]:
+        """The records in force that are of no job, as a server is to load them."""
+        for kind in kinds:
+            for record, seq, lsn in self.small.in_force(kind, now_ns, is_start=True):
+                if record.tube_id in self.small.tubes:
+                    moves = lsn > self.survey.durable_lsn
+                    yield Other(record, seq + (1 if moves else 0))
 
     def survivors(self, now_ns: int) -> Iterator[Survivor]:
         """Each surviving job, ascending by id, as a server is to load it: reserved jobs are ready

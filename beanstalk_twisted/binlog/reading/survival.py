@@ -40,12 +40,44 @@ CHANGES: Final = frozenset(JOB_KINDS) - HARMLESS
 REWRITES: Final = FULL - HARMLESS
 """They may give a job another body or other tags."""
 
-ABOUT: Final[Mapping[type[Record], Callable[[Any], Hashable]]] = {
-    Pause: attrgetter("tube_id"),
-    TubePolicy: attrgetter("tube_id"),
-    RememberedKey: attrgetter("tube_id", "key"),
+
+class Rule(NamedTuple):
+    """How records of one type count that are of no job.
+
+    :ivar about: what a record is about: the newest about one thing counts.
+    :ivar in_force: the record as it holds at a time, None if it does not.  The third argument says
+        whether a server starts: then it holds no longer from now on than was asked for, whatever
+        the clock did meanwhile.
+    """
+
+    about: Callable[[Any], Hashable]
+    in_force: Callable[[Any, int, bool], Any]
+
+
+def _policy_in_force(policy: TubePolicy, now_ns: int, is_start: bool) -> TubePolicy | None:
+    return policy if policy.rules else None
+
+
+def _key_in_force(key: RememberedKey, now_ns: int, is_start: bool) -> RememberedKey | None:
+    until_ns = key.until_ns
+    if is_start:
+        until_ns = min(until_ns, now_ns + until_ns - key.ts_ns)
+    return replace(key, until_ns=until_ns) if until_ns > now_ns else None
+
+
+def _pause_in_force(pause: Pause, now_ns: int, is_start: bool) -> Pause | None:
+    until_ns = pause.until_ns
+    if is_start:
+        until_ns = min(until_ns, now_ns + pause.seconds * NS)
+    return replace(pause, until_ns=until_ns) if pause.seconds and until_ns > now_ns else None
+
+
+RULES: Final[Mapping[type[Record], Rule]] = {
+    TubePolicy: Rule(attrgetter("tube_id"), _policy_in_force),
+    RememberedKey: Rule(attrgetter("tube_id", "key"), _key_in_force),
+    Pause: Rule(attrgetter("tube_id"), _pause_in_force),
 }
-"""What records are about that are of no job: the newest of them about one thing counts."""
+"""Of the records of tubes; `QueueState.apply_other` applies them, at a start and on a standby."""
 
 _KINDS_OF_JOBS: Final = bytes(sorted(JOB_KINDS))
 
@@ -53,7 +85,7 @@ _KINDS_OF_JOBS: Final = bytes(sorted(JOB_KINDS))
 class Found(NamedTuple):
     """A record that counts, and where it is.
 
-    :ivar record: one of the types in `ABOUT`.
+    :ivar record: one of the types in `RULES`.
     """
 
     record: Any
@@ -61,14 +93,13 @@ class Found(NamedTuple):
     lsn: int
 
 
-class LogState:
-    """All that a log says besides its jobs.
+class LogMarks:
+    """What a log says of itself.
 
     :ivar next_job_id: every lower id has been given out; ``next_tube_id`` likewise.
     :ivar time_ns: newest time in the log, 0 in a new one.
     :ivar trim_seq: segments below are dead.
     :ivar is_clean: the last server ended in order.
-    :ivar newest: the records that count, by type and what they are about.
     """
 
     def __init__(self) -> None:
@@ -77,9 +108,41 @@ class LogState:
         self.time_ns = 0
         self.trim_seq = 0
         self.is_clean = True
+
+    def note_header(self, header: SegmentHeader) -> None:
+        self.next_job_id = max(self.next_job_id, header.next_job_id)
+        self.trim_seq = max(self.trim_seq, header.trim_seq)
+
+    def note_job(self, job_id: int) -> None:
+        """Take in a record of a job; of several together the highest id."""
+        self.is_clean = False
+        self.next_job_id = max(self.next_job_id, job_id + 1)
+
+    def note(self, record: Record, segment: int, lsn: int) -> None:
+        """Take in a record that is of no job."""
+        self.is_clean = isinstance(record, CleanStop) or (
+            self.is_clean and isinstance(record, Seal)
+        )
+        if isinstance(record, TubeDef):
+            self.next_tube_id = max(self.next_tube_id, record.tube_id + 1)
+        elif isinstance(record, Trim):
+            self.trim_seq = max(self.trim_seq, record.seq)
+        elif isinstance(record, Start):
+            self.next_job_id = max(self.next_job_id, record.next_job_id)
+            self.next_tube_id = max(self.next_tube_id, record.next_tube_id)
+
+
+class LogState(LogMarks):
+    """All that a log says besides its jobs.
+
+    :ivar newest: the records that count, by type and what they are about.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
         self.records = 0
         self.tubes: dict[int, bytes] = {}
-        self.newest: dict[type[Record], dict[Hashable, Found]] = {each: {} for each in ABOUT}
+        self.newest: dict[type[Record], dict[Hashable, Found]] = {each: {} for each in RULES}
 
     def update(self, newer: "LogState") -> None:
         """Take in what the next segment says."""
@@ -93,10 +156,6 @@ class LogState:
         for kind, found in newer.newest.items():
             self.newest[kind].update(found)
 
-    def note_header(self, header: SegmentHeader) -> None:
-        self.next_job_id = max(self.next_job_id, header.next_job_id)
-        self.trim_seq = max(self.trim_seq, header.trim_seq)
-
     def note_frame(self, buffer: Buffer, frame: Frame, segment: int) -> None:
         """:raise NotUnderstood: it holds what this version does not know."""
         self.time_ns = max(self.time_ns, frame.time_ns)
@@ -107,8 +166,7 @@ class LogState:
             kinds = list(frames.kinds_and_ids(buffer, frame))
             job_ids = [job_id for kind, job_id in kinds if kind in JOB_KINDS]
         if job_ids:
-            self.is_clean = False
-            self.next_job_id = max(self.next_job_id, max(job_ids) + 1)
+            self.note_job(max(job_ids))
         if len(job_ids) < len(kinds):
             # The last record says how it ends.
             for at, (kind, _) in enumerate(kinds):
@@ -119,21 +177,12 @@ class LogState:
                     self.note(record, segment, frame.base_lsn + at)
 
     def note(self, record: Record, segment: int, lsn: int) -> None:
-        """Take in a record that is of no job."""
-        self.is_clean = isinstance(record, CleanStop) or (
-            self.is_clean and isinstance(record, Seal)
-        )
-        about = ABOUT.get(type(record))
-        if about is not None:
-            self.newest[type(record)][about(record)] = Found(record, segment, lsn)
+        super().note(record, segment, lsn)
+        rule = RULES.get(type(record))
+        if rule is not None:
+            self.newest[type(record)][rule.about(record)] = Found(record, segment, lsn)
         elif isinstance(record, TubeDef):
             self.tubes[record.tube_id] = record.name
-            self.next_tube_id = max(self.next_tube_id, record.tube_id + 1)
-        elif isinstance(record, Trim):
-            self.trim_seq = max(self.trim_seq, record.seq)
-        elif isinstance(record, Start):
-            self.next_job_id = max(self.next_job_id, record.next_job_id)
-            self.next_tube_id = max(self.next_tube_id, record.next_tube_id)
 
     def forget_dead(self) -> None:
         """Leave out what stands in dead segments: what still counts was stated again."""
@@ -141,34 +190,26 @@ class LogState:
             alive = {key: each for key, each in found.items() if each.segment >= self.trim_seq}
             self.newest[kind] = alive
 
-    def pauses(self, now_ns: int, is_start: bool = False) -> Iterator[Pause]:
-        """The pauses in force.
+    def in_force(
+        self, kind: type[Record], now_ns: int, is_start: bool = False
+    ) -> Iterator[Found]:  # fmt: skip
+        """The records of a type in `RULES` that hold at a time; see `Rule.in_force`."""
+        for found in self.newest[kind].values():
+            record = RULES[kind].in_force(found.record, now_ns, is_start)
+            if record is not None:
+                yield found._replace(record=record)
 
-        :param is_start: a server starts: none lasts longer from now on than it was asked for,
-            whatever the clock did meanwhile; so it is with `keys`.
-        """
-        for found in self.newest[Pause].values():
-            pause = found.record
-            until_ns = pause.until_ns
-            if is_start:
-                until_ns = min(until_ns, now_ns + pause.seconds * NS)
-            if pause.seconds and until_ns > now_ns:
-                yield replace(pause, until_ns=until_ns)
+    def pauses(self, now_ns: int, is_start: bool = False) -> Iterator[Pause]:
+        return (found.record for found in self.in_force(Pause, now_ns, is_start))
 
     def keys(self, now_ns: int, is_start: bool = False) -> Iterator[Found]:
         """The unique keys that are remembered."""
-        for found in self.newest[RememberedKey].values():
-            until_ns = found.record.until_ns
-            if is_start:
-                until_ns = min(until_ns, now_ns + until_ns - found.record.ts_ns)
-            if until_ns > now_ns:
-                yield found._replace(record=replace(found.record, until_ns=until_ns))
+        return self.in_force(RememberedKey, now_ns, is_start)
 
     def policies(self) -> dict[int, TubePolicy]:
         """The policies of tubes, by their ids in ascending order."""
-        found = (each.record for each in self.newest[TubePolicy].values())
-        ordered = sorted(found, key=attrgetter("tube_id"))
-        return {policy.tube_id: policy for policy in ordered if policy.rules}
+        found = {each.record.tube_id: each.record for each in self.in_force(TubePolicy, 0)}
+        return dict(sorted(found.items()))
 
 
 class Why(StrEnum):

@@ -12,10 +12,7 @@ MARGIN_PARTS: Final = 10
 
 
 class HeldLease:
-    """The lease of a server that is, or begins to be, the active one.
-
-    :ivar until_ns: it may speak before this moment of its monotonic clock.
-    """
+    """The lease of an active server, which may speak before ``until_ns`` of its monotonic clock."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -29,16 +26,14 @@ class HeldLease:
         self.until_ns = 0
 
     def accepted(self, sent_ns: int) -> None:
-        """The stream has accepted what was sent at this moment."""
+        """The stream has accepted what was sent then."""
         if not self._is_over:
             self.until_ns = max(self.until_ns, sent_ns + self._ns - self._ns // MARGIN_PARTS)
 
     def holds(self, now_ns: int) -> bool:
-        """Whether replies may leave now."""
         return now_ns < self.until_ns
 
     def heartbeat_due_ns(self, sent_ns: int) -> int:
-        """When to send something, if the last thing was sent at ``sent_ns``."""
         return sent_ns + self._ns // HEARTBEATS
 
 
@@ -52,11 +47,10 @@ class Silence:
 
     @property
     def seconds(self) -> float:
-        """For how long nothing must be heard."""
         return self._ns / 1e9
 
     def lasts(self, seconds: float) -> None:
-        """The active server's lease is so long: it may speak for that time, if that is longer."""
+        """The lease of the active server is this long; it counts if it is longer than ours."""
         self._ns = max(self._own_ns, int(seconds * 1e9))
 
     def heard(self, now_ns: int) -> None:
@@ -100,9 +94,8 @@ class Address(NamedTuple):
     """What a URL says.
 
     :ivar scheme: ``nats``, or ``tls`` where servers must show a certificate.
-    :ivar creds: path of a file of credentials; None unless the URL has it.
-    :ivar monitors: for each server the port at which it is asked how it syncs; none unless the URL
-        has it.
+    :ivar creds: path of a file of credentials.
+    :ivar monitors: for each server the port at which it is asked how it syncs; none unless given.
     """
 
     scheme: str
@@ -149,8 +142,7 @@ class Message(NamedTuple):
 
 class Ends(NamedTuple):
     """:ivar first: position of the first message that is left; ``last`` + 1 if there is none.
-    :ivar last: position of the newest message ever appended, though it may have expired; 0 if there
-        was none.
+    :ivar last: of the newest message ever appended, though it may have expired; 0 if none was.
     """
 
     first: int
@@ -162,11 +154,10 @@ class Ends(NamedTuple):
 
 
 class Copies(NamedTuple):
-    """Where a stream is stored.
+    """Names of the servers that store a stream.
 
-    :ivar leader: name of the server that decides; empty if none does.
-    :ivar current: names of the servers whose copies have all, the leader first.
-    :ivar behind: names of those that are gone, or whose copies lack something.
+    :ivar leader: empty if there is none.
+    :ivar current: those whose copies have all, the leader first; ``behind`` all others.
     """
 
     wanted: int
@@ -187,8 +178,8 @@ class Copies(NamedTuple):
 class Health(NamedTuple):
     """How a stream is.
 
-    :ivar problems: what of its settings does not keep what is promised, a line each: of what
-        `Stream.open` warns, and for what it refuses a stream; not what it asks servers one by one.
+    :ivar problems: settings that do not keep what is promised, a line each: those that
+        `Stream.open` warns of or refuses, but not what it asks servers one by one.
     """
 
     problems: list[str]
@@ -197,8 +188,6 @@ class Health(NamedTuple):
 
 
 class Following(Protocol):
-    """A reader that is under way; see `Stream.follow`."""
-
     def stop(self) -> None:
         """Receive nothing more.  What is under way in another thread may still come."""
 
@@ -214,10 +203,9 @@ class Stream(Protocol):
     url: str
 
     def open(self, makes: bool = True) -> "Future[list[str]]":
-        """Connect; make the stream if there is none.
+        """Connect; make the stream if there is none, unless ``makes`` is False.
 
-        :param makes: else `Refused` is raised if there is none.
-        :return: warnings, a line each: what of its settings does not keep what is promised.
+        :return: warnings, a line each: settings that do not keep what is promised.
         :raise Refused: it cannot be used; says why and what to do.
         :raise Unreachable: nobody answers.
         """
@@ -230,8 +218,7 @@ class Stream(Protocol):
         """
 
     def health(self) -> "Future[Health]":
-        """Look at the settings of the stream, which anybody may have changed since it was opened,
-        and at its copies.
+        """Look at the copies of the stream, and its settings, which may have changed since `open`.
 
         :raise Unreachable: nobody answers.
         :raise StreamLost: the stream that was opened is not there any more.

@@ -53,8 +53,7 @@ KINDS: Final = {int(kind): kind for kind in Kind}
 class Write(NamedTuple):
     """Bytes of a segment, as the active server's file has them, at ``offset``.
 
-    :ivar last_lsn: LSN of the last record up to their end.
-    :ivar time_ns: log time when they were made.
+    :ivar last_lsn: of the last record up to their end; ``time_ns`` log time when they were made.
     :ivar begins: whether the segment begins with them; ``seals`` whether it ends with them.
     """
 
@@ -75,7 +74,7 @@ class Write(NamedTuple):
 class Note(NamedTuple):
     """Any message but a write.
 
-    :ivar text: who has sent it, as `encode_note` was given it.
+    :ivar text: about its sender.
     :ivar segment: of FILL_BEGINS, with which the log begins; 0 where it does not say.
     """
 
@@ -89,12 +88,12 @@ class Note(NamedTuple):
 class FillMark:
     """Whether a stream is being filled, by its messages up to some place.
 
-    It is until a segment begins behind `Kind.FILL_ENDS`: that holds the records which the log that
-    is filled in did not know to be durable.
+    It is until a segment begins after `Kind.FILL_ENDS`: that holds the records which the log did
+    not know to be durable.
 
     :ivar has_ended: whether all of the log has come that was known to be durable.
-    :ivar last_lsn: LSN of the last record of the log that is filled in: who has less has a part.
-    :ivar text: what the newest such note says of its sender; ``position`` where it is.
+    :ivar last_lsn: of the log that is filled in: a log with less is a part of it.
+    :ivar text: about the sender of the newest FILL_BEGINS, which is at ``position``.
     """
 
     def __init__(self) -> None:
@@ -103,10 +102,8 @@ class FillMark:
         self.last_lsn = self.position = self._first = 0
 
     def note(self, note: Note, position: int, known_lsn: int) -> None:
-        """A note comes next, at this position.
-
-        :param known_lsn: LSN of the last record that has come.  An end that tells of more was
-            displaced, with what was before it: both come again.
+        """:param known_lsn: of the last record that has come.  An end that tells of more was
+        displaced, with what was before it: both come again.
         """
         if note.kind is Kind.FILL_BEGINS:
             self.is_filling, self.has_ended, self.last_lsn = True, False, note.last_lsn
@@ -122,21 +119,15 @@ class FillMark:
         self.is_filling = self.is_filling and not self.has_ended
 
     def came_again(self, write: Write, positions: dict[int, int], position: int) -> None:
-        """A write has come that was there before.  If a filling that was begun anew begins its
-        segment with it, what was there before may be purged.
-
-        :param positions: of the first message of each segment: changed, if that is so.
-        :param position: of the first message of the write.
+        """A write has come that was there before.  If a new filling begins its segment with it, the
+        former messages may be purged: ``positions``, of the first message of each segment, changes.
         """
         if write.begins and self.is_filling and write.segment in positions:
             positions[write.segment] = position
 
 
 class Part(NamedTuple):
-    """A message that holds a write, or a part of one.
-
-    :ivar continues: whether parts of it come before; ``has_more`` whether more follow.
-    """
+    """A message that holds a write, or a part of one: others come before if it ``continues``."""
 
     write: Write
     continues: bool
@@ -146,8 +137,7 @@ class Part(NamedTuple):
 class Malformed(NamedTuple):
     """Bytes that are no message of this version.
 
-    :ivar is_newer: whether a later version may have written them; else they are *foreign*: of no
-        server of a queue.
+    :ivar is_newer: a later version may have written them; else they are *foreign*, of no queue.
     """
 
     why: str
@@ -155,17 +145,13 @@ class Malformed(NamedTuple):
 
 
 class Foreign:
-    """Foreign messages that were seen: somebody else writes to the stream.
-
-    :ivar position: of the newest, and ``why`` it is none of a queue.
-    """
+    """Foreign messages that were seen; ``why`` the newest, at ``position``, is none of a queue."""
 
     def __init__(self) -> None:
         self.count = self.position = 0
         self.why = ""
 
     def note(self, position: int, why: str) -> None:
-        """One was seen; one that was seen before counts once."""
         if position > self.position:
             self.count += 1
             self.position, self.why = position, why
@@ -194,17 +180,16 @@ def encode_write(write: Write) -> Iterator[bytes]:
 def encode_note(
     kind: Kind, last_lsn: int, time_ns: int, text: bytes = b"", segment: int = 0
 ) -> bytes:
-    """:param text: who sends it, at most `PART_BYTES`; ``segment`` is as `Note.segment`."""
     return _encode(kind, 0, segment, 0, last_lsn, time_ns, text)
 
 
 def is_of_queue(payload: bytes) -> bool:
-    """Whether a message may be one of a queue, of whatever version, by how it begins."""
+    """Return True if a message may be one of a queue, of any version."""
     return payload.startswith(MAGIC[:-1])
 
 
 def decode(payload: bytes) -> Part | Note | Malformed:
-    """What a message says.  One whose checksum is wrong is `Malformed`, whatever it claims."""
+    """Decode a message; one whose checksum is wrong is `Malformed`, whatever it claims."""
     if len(payload) < HEADER.size:
         return Malformed(f"it has {len(payload)} bytes, and a header {HEADER.size}")
     magic, kind, flags, zero, segment, offset, lsn, time_ns, crc = HEADER.unpack_from(payload)
@@ -224,10 +209,9 @@ def decode(payload: bytes) -> Part | Note | Malformed:
 
 
 class Term(NamedTuple):
-    """The time of one active server, as the first segment that it has begun says.
+    """The time of one active server, by the header of the first segment that it has begun.
 
-    :ivar incarnation: grows from term to term; ``segment`` is the number of that segment,
-        ``first_lsn`` the LSN of its first record, and ``salt`` that of its frames.
+    :ivar incarnation: grows from term to term.
     """
 
     incarnation: int
@@ -236,9 +220,7 @@ class Term(NamedTuple):
     salt: int = 0
 
     def after(self, begun: "Term") -> "Term":
-        """The newest one when a segment has begun.  One that takes the place of the first segment,
-        which failed, has its number and another salt.
-        """
+        """The newest one when a segment has begun, perhaps in place of a first one that failed."""
         if begun.incarnation > self.incarnation:
             return begun
         return self._replace(salt=begun.salt) if begun[:2] == self[:2] else self
@@ -249,8 +231,8 @@ NO_TERM: Final = Term(0, 0, 0)
 
 
 def term_of(write: Write) -> Term | None:
-    """:param write: begins a segment; or the first part of one that does.
-    :return: the term, if the segment is its first; None if its header cannot be read.
+    """:return: the term that a write begins, if its segment is the first of one; None if it has no
+    header that can be read.
     """
     header = decode_segment_header(write.content[:SEGMENT_HEADER_BYTES])
     if not isinstance(header, SegmentHeader):
@@ -259,9 +241,8 @@ def term_of(write: Write) -> Term | None:
 
 
 def may_fence(found: "Part | Note | Malformed") -> bool:
-    """Whether a message that is not of the active server may be the first one of another's term, or
-    of a filling.  Whatever else another server sends comes behind that one; or it is stale, or of a
-    standby that looks for the end of the stream; or foreign.
+    """Return True if a message of another server may be the first one of its term, or of a filling.
+    Any other comes after that one, or is stale, foreign, or of a standby that looks for the end.
     """
     if isinstance(found, Part):
         return found.write.begins and not found.continues
@@ -271,11 +252,11 @@ def may_fence(found: "Part | Note | Malformed") -> bool:
 
 
 def is_stale(found: "Part | Note | Malformed", term: Term) -> bool:
-    """Whether a message behind the beginning of a term was sent by a server that was active before.
+    """Return True if a message after the beginning of a term is of a server that was active before.
 
     Messages of a server that does not know yet that it is fenced may still come in, at places where
     others were lost; all that it knows to be in the stream is below ``term.first_lsn``.  Such
-    messages mean nothing.  Of any other nothing is said.
+    messages mean nothing.
     """
     if isinstance(found, Note):
         is_told = found.kind in (Kind.HEARTBEAT, Kind.HANDED_OVER)
@@ -294,8 +275,8 @@ def is_stale(found: "Part | Note | Malformed", term: Term) -> bool:
 
 
 def is_of(write: Write, header: SegmentHeader) -> bool:
-    """Whether a write is not of another segment than that which has this header: a server that was
-    fenced may have begun one of the same number.
+    """Return False if a write is of another segment: a fenced server may have begun one of the
+    same number.
     """
     start = SEGMENT_HEADER_BYTES if write.begins else 0
     return not frames.is_of_another(write.content, start, len(write.content), header.salt)
@@ -304,17 +285,15 @@ def is_of(write: Write, header: SegmentHeader) -> bool:
 class Gaps:
     """Whether anything but heartbeats is missing among messages that are read in order.
 
-    :ivar since: position of the message behind which some are missing, while no write has gone on
-        behind them; None if there is no such gap.
-    :ivar is_torn: whether something behind that gap tells of records that did not come: unless a
-        later write goes on, the gap has swallowed more than heartbeats.  Without a gap: a server
-        of NATS shows another stream than the others.
+    A stale or foreign message may have taken the place of one whose server had others under way,
+    and ended before it could send them again.  These were never acknowledged: what they tell of is
+    no sign of a loss, up to ``displaced_to``.
 
-    A message that is stale, or foreign, may have taken the place of one whose server had others
-    under way, and has ended before it could send all of them again.  These were never acknowledged:
-    what they tell of is no sign of a loss.
-
-    :ivar displaced_to: position up to which that may be so.
+    :ivar since: the message after which some are missing, while no write has continued the log
+        after them; None if there is no such gap.
+    :ivar is_torn: something after that gap tells of records that did not come: unless a later
+        write goes on, it has swallowed more than heartbeats.  Without a gap: a server of NATS
+        shows another stream than the others.
     """
 
     def __init__(self) -> None:
@@ -324,17 +303,11 @@ class Gaps:
         self._at = 0
 
     def known_to(self, position: int) -> int:
-        """:param position: of the newest message that has come.
-        :return: up to where all is known: what is missing there may be more than heartbeats.
-        """
+        """:return: up to where all is known: after it more than heartbeats may be missing."""
         return position if self.since is None else min(position, self.since)
 
     def step(self, before: int, position: int) -> bool:
-        """A message comes next.
-
-        :param before: the position of the one before it.
-        :return: whether some are missing between them, and none were before.
-        """
+        """:return: whether a first gap is between the next message and the one ``before``."""
         self._at = position
         is_first = self.since is None and position > before + 1
         self.since = before if is_first else self.since
@@ -349,11 +322,8 @@ class Gaps:
         self.displaced_to = self._at + MAX_IN_FLIGHT
 
     def told_of(self, last_lsn: int, known_lsn: int) -> None:
-        """A note, or a write that does not go on.  Of records that have come it tells nothing: an
-        active server sends some again (`Publisher`).
-
-        :param last_lsn: records up to here were written.
-        :param known_lsn: records up to here have come.
+        """A note, or a write that does not go on, tells of records up to ``last_lsn``; those up to
+        ``known_lsn`` have come.
         """
         is_told = last_lsn > known_lsn and self._at > self.displaced_to
         if is_told and self.since is not None:
@@ -367,13 +337,11 @@ class Gaps:
 
 
 class Assembler:
-    """Puts the parts of writes together.
+    """Puts the parts of writes together, in the newest term that has begun.
 
-    Between the parts of a write there may be others, which are not in place: stale ones, and some
-    that their server sends again when the part before them is in (`Publisher`).  Parts are dropped
-    when a write begins at the same place, or a term: who has sent them did not come to the end.
-
-    :ivar term: the newest that has begun.
+    Between the parts of a write others may be out of place: stale ones, and some that `Publisher`
+    sends again when the part before them is in.  Parts are dropped when a write begins at the same
+    place, or a term: their sender did not come to the end.
     """
 
     def __init__(self, term: Term = NO_TERM) -> None:
@@ -382,7 +350,7 @@ class Assembler:
 
     @property
     def is_midway(self) -> bool:
-        """Whether parts of a write are in whose last one is not."""
+        """Return True if the last part of a write is missing."""
         return bool(self._parts)
 
     def passes_over(self, found: "Part | Note | Malformed") -> bool:

@@ -7,7 +7,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable
 from ipaddress import IPv6Address, IPv6Network
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from twisted.internet.interfaces import IDelayedCall, IReactorFDSet, IReadDescriptor
 from twisted.internet.tcp import Port, Server
@@ -17,12 +17,14 @@ from zope.interface import implementer
 
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.server.connections.epoll_reader import EpollReader
-from beanstalk_twisted.server.connections.turns import ServedConnection
 from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.clock import NS
 from beanstalk_twisted.storage.io_thread import Clock
 from beanstalk_twisted.storage.repeats import Repeats
 from beanstalk_twisted.tcp_keepalive import keep_alive
+
+if TYPE_CHECKING:
+    from beanstalk_twisted.server.connections.protocol import BeanstalkProtocol
 
 HOST_BITS: Final = 64
 """Of an IPv6 address; whoever has one has all that differ in the others (RFC 4291, 2.5.4)."""
@@ -261,7 +263,7 @@ class StalledInput:
 
     def __init__(
         self, clock: Clock, now_ns: Callable[[], int], limit_s: float,
-        close: Callable[[ServedConnection], None],
+        close: "Callable[[BeanstalkProtocol], None]",
     ) -> None:  # fmt: skip
         """:param limit_s: the timeout, seconds; 0 for none."""
         self._clock = clock
@@ -269,18 +271,18 @@ class StalledInput:
         self._limit_ns = round(limit_s * NS)
         self._period_s = limit_s / LOOKS
         self._close = close
-        self._owing: set[ServedConnection] = set()
-        self._unseen: list[ServedConnection] = []
+        self._owing: set[BeanstalkProtocol] = set()
+        self._unseen: list[BeanstalkProtocol] = []
         self._timer: IDelayedCall | None = None
 
-    def note(self, connection: ServedConnection) -> None:
+    def note(self, connection: "BeanstalkProtocol") -> None:
         """The rest of what it has begun is to come."""
         if self._limit_ns:
             self._owing.add(connection)
             if self._timer is None:
                 self._timer = self._clock.callLater(self._period_s, self._look)
 
-    def forget(self, connection: ServedConnection) -> None:
+    def forget(self, connection: "BeanstalkProtocol") -> None:
         self._owing.discard(connection)
 
     def stop(self) -> None:

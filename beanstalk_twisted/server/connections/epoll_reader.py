@@ -218,7 +218,7 @@ class EpollReader:
 
     def __init__(
         self, reactor: HubReactor, now_ns: Callable[[], int],
-        begin_turn: Callable[[int], None], end_turn: Callable[[], bool], failed: FailStop,
+        begin_turn: Callable[[int], None], end_turn: Callable[[], bool], fail_stop: FailStop,
         slow_ns: int = NEVER_NS, slow: Callable[[Any, int], None] = was_slow,
         busy_poll_us: int = 0,
     ) -> None:  # fmt: skip
@@ -228,7 +228,7 @@ class EpollReader:
             socket and how long its input took, nanoseconds.
         :param busy_poll_us: how long a lone client's next command is looked for; 0 is never.
         """
-        self._fail_stop = failed
+        self.fail_stop = fail_stop
         self._slow_ns = slow_ns
         self._slow = slow
         self._now_ns = now_ns

@@ -33,7 +33,7 @@ of puts for one group commit.
 
 @implementer(IHalfCloseableProtocol)
 class BeanstalkProtocol(LineReceiver):
-    """One connection; a `ServedConnection`.
+    """One connection.
 
     It is a `LineReceiver`: commands are lines, and for a body it switches to raw mode.  Whole
     commands go to the `Executor` as they came, all that one packet brings in one call; the protocol
@@ -131,12 +131,9 @@ class BeanstalkProtocol(LineReceiver):
 
     def received(self, data: bytes, now_ns: int) -> None:
         """As `dataReceived`, with the time."""
-        if self._input and data:
-            self._input += data
-        else:
-            self._input = self._input or data
-            if self.line_mode or not data:
-                self._begun_ns = now_ns
+        if not data or (self.line_mode and not self._input):
+            self._begun_ns = now_ns
+        self._input += data
         if self._is_executing:
             return
         if not self._is_resting:
@@ -156,7 +153,12 @@ class BeanstalkProtocol(LineReceiver):
                 now_ns = self._context.now_ns()
         finally:
             self._is_executing = False
-        self._end_chunk()
+        if self._turns.is_in_turn:
+            self._turns.unsent.append(self.replies)
+        else:
+            self._end_chunk()
+        if self.paused or not self._is_reading:
+            self._watch_input()
 
     def lineReceived(self, line: bytes) -> None:
         """Begin what the executor leaves."""
@@ -213,7 +215,9 @@ class BeanstalkProtocol(LineReceiver):
     def readConnectionLost(self) -> None:
         """Carry out what the peer has sent, then close."""
         self._is_half_closed = True
-        self._host.half_closed(self.session)
+        answer = self._host.half_closed(self.session)
+        if answer is not None:
+            self.answer_late(answer)
         self._part_when_done()
 
     def writeConnectionLost(self) -> None:
@@ -247,14 +251,18 @@ class BeanstalkProtocol(LineReceiver):
     def stopProducing(self) -> None:
         """Nothing to do: `connectionLost` follows."""
 
-    # What the service calls: see `ServedConnection`.
+    # What the service calls.
 
     @property
     def buffered_bytes(self) -> int:
+        """Input that was read and is not carried out, and replies that wait for the disk."""
         incoming = 0 if self._incoming is None else self._incoming.held_bytes
         return len(self._input) + incoming + self.replies.held_bytes
 
     def owes_since(self, now_ns: int) -> int | None:
+        """Return since when the peer owes the rest of a line, or of what follows it: now if the
+        server does not read it; None if it has begun nothing.
+        """
         if self._incoming is None and not self._input:
             return None
         return now_ns if self.paused else self._begun_ns
@@ -263,38 +271,42 @@ class BeanstalkProtocol(LineReceiver):
         # As a share of a turn is shorter than what is slow, it was the newest command.
         self._executor.tell_slow(took_ns)
 
-    def answer(self, answer: Answer) -> None:
+    def answer_late(self, answer: Answer) -> None:
+        """Answer the newest command, which has waited, then carry out the next ones."""
         try:
             self._executor.answer(answer)
             if self._executor.is_over:
                 self._quit()
             elif not self._is_executing:
                 self._turns.send_soon(self.replies)
+            self._go_on()
         except Exception:
             self.break_off()
 
     def rested(self) -> None:
+        """Carry on: others have had their turn."""
         self._is_resting = False
         self._go_on()
 
-    def unblocked(self) -> None:
-        self._go_on()
-
     def refuse_commands(self) -> None:
+        """Begin no more commands: the server stops."""
         self._is_leaving = self.paused = True
 
     def break_off(self) -> None:
+        """End the connection, and nothing else, because of the exception that is being handled."""
         # Input or replies may be lost, so that no reply could be told from another.
         self.log.failure("while serving a connection", event="connection-failed")
         self.abandon()
 
     def abandon(self) -> None:
+        """End the connection immediately, with no more replies."""
         self._is_leaving = self.paused = True
         self.replies.forget()
         self._host.disconnected(self.session)
         self.transport.abortConnection()
 
     def part(self) -> None:
+        """Close: all that was begun is answered."""
         self.replies.send()
         self._output.close()
         self._stop_reading()
@@ -355,7 +367,9 @@ class BeanstalkProtocol(LineReceiver):
         """
         if self._is_leaving or not self._input.startswith(self.dialect.cancel_lines):
             return False
-        self._host.cancel_wait(self.session)
+        answer = self._host.cancel_wait(self.session)
+        if answer is not None:
+            self.answer_late(answer)
         return not self.paused
 
     def _answer_failure(self) -> None:
@@ -421,12 +435,12 @@ class BeanstalkProtocol(LineReceiver):
             self._go_on()
 
     def _end_chunk(self) -> None:
+        """Send the replies, and see to what was changed: no turn does."""
         try:
-            self._turns.end_chunk(self.replies)
+            self.replies.send()
+            self._turns.plan()
         except Exception:
             self.break_off()
-        if self.paused or not self._is_reading:
-            self._watch_input()
 
     def _watch_input(self) -> None:
         """Read the socket only while there is room for what it brings; not while resting."""

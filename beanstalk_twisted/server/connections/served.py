@@ -6,7 +6,7 @@ import socket
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 from twisted.internet.interfaces import IAddress, ISSLTransport
@@ -15,6 +15,7 @@ from twisted.logger import Logger
 from beanstalk_twisted.access.rules import NOBODY, Peer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.looks import ConnectionFacts
+from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.server.anomalies import Anomalies
 from beanstalk_twisted.server.connections.accepting import (
     LEAST_RATE,
@@ -23,12 +24,15 @@ from beanstalk_twisted.server.connections.accepting import (
 )
 from beanstalk_twisted.server.connections.epoll_reader import EpollReader, SocketSource
 from beanstalk_twisted.server.connections.output import is_plain
-from beanstalk_twisted.server.connections.turns import ServedConnection, TurnScheduler
+from beanstalk_twisted.server.connections.turns import TurnScheduler
 from beanstalk_twisted.server.execution_context import ExecutionContext
 from beanstalk_twisted.server.headroom import Headroom
 from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.fail_stop import FailStop, fail_stop
 from beanstalk_twisted.storage.io_thread import Clock
+
+if TYPE_CHECKING:
+    from beanstalk_twisted.server.connections.protocol import BeanstalkProtocol
 
 _CREDENTIALS: Final = struct.Struct("iII")
 """Of a peer's process: pid, uid, gid (Linux, unix(7), SO_PEERCRED)."""
@@ -49,7 +53,7 @@ class Sessions:
     """
 
     def __init__(self) -> None:
-        self.connections: dict[Session, ServedConnection] = {}
+        self.connections: dict[Session, BeanstalkProtocol] = {}
         self.identify: Callable[[Session], str] | None = None
 
     def known_peer(self, session: Session) -> Peer:
@@ -86,7 +90,7 @@ class Sessions:
         return self.identify(session)
 
 
-def address_of(connection: ServedConnection) -> str:
+def address_of(connection: "BeanstalkProtocol") -> str:
     """Describe the address of a connection's peer."""
     return _written(connection.transport.getPeer()) or ON_UNIX_SOCKET
 
@@ -116,7 +120,7 @@ class ServedConnections:
     def __init__(
         self, sessions: Sessions, context: ExecutionContext, turns: TurnScheduler,
         settings: Settings, reactor: Clock, headroom: Headroom, anomalies: Anomalies,
-        ends: FailStop,
+        fail_stop: FailStop,
     ) -> None:  # fmt: skip
         self.context = context
         self.turns = turns
@@ -125,14 +129,14 @@ class ServedConnections:
         self.stalled = self.wrapped_ended = 0
         self.is_stopping = False
         self.is_log_congested: Callable[[], bool] = lambda: False
-        self._fail_stop = ends
+        self.fail_stop = fail_stop
         self._headroom = headroom
         self._anomalies = anomalies
         self.settings = settings
         self._sessions = sessions
         self._limits = ConnectionLimits(reactor)
         # Their sessions are over, and not all of their replies have left.
-        self._parting: set[ServedConnection] = set()
+        self._parting: set[BeanstalkProtocol] = set()
         stalled_s = settings.limits.stalled_s
         self._owing = StalledInput(reactor, context.now_ns, stalled_s, self._close_stalled)
         context.enough_bytes = LEAST_RATE * stalled_s
@@ -150,14 +154,14 @@ class ServedConnections:
             return False
         return self._headroom.takes_connections
 
-    def feed(self, protocol: ServedConnection) -> SocketSource | None:
+    def feed(self, protocol: "BeanstalkProtocol") -> SocketSource | None:
         """Begin to read the connection's socket; return None if that is left to Twisted."""
         if self.hub is None:
             return None
         return self.hub.feed(protocol.transport, protocol.received)
 
     @fail_stop
-    def connected(self, protocol: ServedConnection) -> Session:
+    def connected(self, protocol: "BeanstalkProtocol") -> Session:
         """Begin a connection's session."""
         session = self.context.queue.connect(hears_deadlines=protocol.dialect.hears_deadlines)
         self._sessions.connections[session] = protocol
@@ -169,23 +173,19 @@ class ServedConnections:
             )
         return session
 
-    def owes(self, protocol: ServedConnection) -> None:
+    def owes(self, protocol: "BeanstalkProtocol") -> None:
         """The peer has begun a command, and the rest is to come."""
         self._owing.note(protocol)
 
     @fail_stop
-    def half_closed(self, session: Session) -> None:
+    def half_closed(self, session: Session) -> Answer | None:
         """The peer will send no more: if the session waits for a job, that ends."""
-        answer = self.context.queue.half_close(session)
-        if answer is not None:
-            self.turns.deliver_to(session, answer)
+        return self.context.queue.half_close(session)
 
     @fail_stop
-    def cancel_wait(self, session: Session) -> None:
+    def cancel_wait(self, session: Session) -> Answer | None:
         """The peer takes back what the session waits for: that ends, if it does."""
-        answer = self.context.queue.cancel_wait(session)
-        if answer is not None:
-            self.turns.deliver_to(session, answer)
+        return self.context.queue.cancel_wait(session)
 
     @fail_stop
     def disconnected(self, session: Session) -> None:
@@ -208,12 +208,12 @@ class ServedConnections:
             )
         self.turns.after_change()
 
-    def closed(self, protocol: ServedConnection) -> None:
+    def closed(self, protocol: "BeanstalkProtocol") -> None:
         """A connection has ended; its session did so before."""
         self._parting.discard(protocol)
 
     @fail_stop
-    def _close_stalled(self, protocol: ServedConnection) -> None:
+    def _close_stalled(self, protocol: "BeanstalkProtocol") -> None:
         self.stalled += 1
         self._anomalies.note_stalled(address_of(protocol), self.settings.limits.stalled_s)
         protocol.abandon()
@@ -238,7 +238,7 @@ class ServedConnections:
         for protocol in self._open():
             protocol.abandon()
 
-    def _open(self) -> list[ServedConnection]:
+    def _open(self) -> "list[BeanstalkProtocol]":
         return [*self._sessions.connections.values(), *self._parting]
 
 

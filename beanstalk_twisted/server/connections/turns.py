@@ -2,62 +2,23 @@
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.server.execution_context import TURN_NS, ExecutionContext
 from beanstalk_twisted.server.reply_queue import ReplyQueue
 from beanstalk_twisted.storage.fail_stop import FailStop, fail_stop
 from beanstalk_twisted.storage.io_thread import Clock
-from beanstalk_twisted.wire.dialects import Dialect
+
+if TYPE_CHECKING:
+    from beanstalk_twisted.server.connections.protocol import BeanstalkProtocol
 
 TURN_S: Final = 0.001
 """Seconds of a turn in which pieces of replies, or steps of handshakes, are begun, all together:
 others wait no longer.
 """
-
-
-class ServedConnection(Protocol):
-    """A connection, as the service sees it; `protocol.BeanstalkProtocol` is one."""
-
-    dialect: Dialect
-    transport: Any
-
-    @property
-    def buffered_bytes(self) -> int:
-        """Input that was read and is not carried out, and replies that wait for the disk."""
-
-    def owes_since(self, now_ns: int) -> int | None:
-        """Since when the peer owes the rest of a line, or of what follows it: now if the server
-        does not read it; None if it has begun nothing.
-        """
-
-    def received(self, data: bytes, now_ns: int) -> None:
-        """Carry out what has come, as far as that may be done now."""
-
-    def answer(self, answer: Answer) -> None:
-        """Give the late answer to the newest command."""
-
-    def unblocked(self) -> None:
-        """Carry on: the answer that the session waited for was given."""
-
-    def rested(self) -> None:
-        """Carry on: others have had their turn."""
-
-    def break_off(self) -> None:
-        """End the connection, and nothing else, because of the exception that is being handled."""
-
-    def abandon(self) -> None:
-        """End the connection at once: its peer does not go on."""
-
-    def refuse_commands(self) -> None:
-        """Begin no more commands: the server stops."""
-
-    def part(self) -> None:
-        """Close: the server stops, and all that was begun is answered."""
 
 
 class TurnScheduler:
@@ -69,27 +30,28 @@ class TurnScheduler:
 
     :ivar flush: called at the end of a turn, before replies leave: has the disk begin with what was
         changed; None without a log.
+    :ivar plan: called outside of turns after what may have changed something: sees that it goes to
+        disk, and that what is due next is done in time.
+    :ivar unsent: queues with replies of the turn that is under way, if `is_in_turn`.
     """
 
     def __init__(
         self, reactor: Clock, context: ExecutionContext,
-        connections: Mapping[Session, ServedConnection], ends: FailStop,
+        connections: "Mapping[Session, BeanstalkProtocol]", fail_stop: FailStop,
         plan: Callable[[], None], set_timer: Callable[[], None],
     ) -> None:  # fmt: skip
-        """:param plan: called outside of turns after what may have changed something: sees that it
-        goes to disk, and that what is due next is done in time; ``set_timer`` does only that.
-        """
+        """:param set_timer: sees that what is due next is done in time."""
         self.flush: Callable[[], None] | None = None
         self._context = context
-        self._fail_stop = ends
+        self.fail_stop = fail_stop
         self._reactor = reactor
-        self._plan = plan
+        self.plan = plan
         self._set_timer = set_timer
         self._connections = connections
-        self._unsent: list[ReplyQueue] = []
-        self._resting: deque[ServedConnection] = deque()
+        self.unsent: list[ReplyQueue] = []
+        self._resting: deque[BeanstalkProtocol] = deque()
         self._rest_call: IDelayedCall | None = None
-        self._is_in_turn = False
+        self.is_in_turn = False
         self._is_delivering = False
         self._is_running = False
 
@@ -106,7 +68,7 @@ class TurnScheduler:
 
     def begin_turn(self, connections: int) -> None:
         """Divide the turn among the connections that have sent something."""
-        self._is_in_turn = True
+        self.is_in_turn = True
         self._context.divide(max(1, connections))
 
     def end_turn(self) -> bool:
@@ -114,7 +76,7 @@ class TurnScheduler:
 
         :return: whether nobody waits for the disk, or for others to have had their turn.
         """
-        self._is_in_turn = False
+        self.is_in_turn = False
         if self.flush is not None:
             self.flush()
         self.send_unsent()
@@ -123,27 +85,19 @@ class TurnScheduler:
 
     def send_unsent(self) -> None:
         """Send the replies of the turn that ends, if one does, or have them held."""
-        if self._is_in_turn:
+        if self.is_in_turn:
             return
-        unsent, self._unsent = self._unsent, []
+        unsent, self.unsent = self.unsent, []
         for replies in unsent:
             try:
                 replies.send()
             except Exception:
                 replies.break_off()
 
-    def end_chunk(self, replies: ReplyQueue) -> None:
-        """As `send_soon`, and see to what was changed: a whole chunk was carried out."""
-        if self._is_in_turn:
-            self._unsent.append(replies)
-        else:
-            replies.send()
-            self._plan()
-
     def send_soon(self, replies: ReplyQueue) -> None:
         """Send the gathered replies now, or at the end of this turn."""
-        if self._is_in_turn:
-            self._unsent.append(replies)
+        if self.is_in_turn:
+            self.unsent.append(replies)
         else:
             replies.send()
 
@@ -151,11 +105,11 @@ class TurnScheduler:
         """Count the connections that wait for the disk, or may: they have sent something in this
         turn.
         """
-        return len(self._context.durability.holding) + len(self._unsent)
+        return len(self._context.durability.holding) + len(self.unsent)
 
     # Rests.
 
-    def rest(self, protocol: ServedConnection) -> None:
+    def rest(self, protocol: "BeanstalkProtocol") -> None:
         """Call ``protocol.rested`` when others have had their turn."""
         self._resting.append(protocol)
         self._arm_rest()
@@ -190,8 +144,8 @@ class TurnScheduler:
     def after_change(self) -> None:
         """Deliver the queue's late answers, and see to what was changed outside of commands."""
         self.deliver()
-        if not self._is_in_turn:
-            self._plan()
+        if not self.is_in_turn:
+            self.plan()
 
     @fail_stop
     def deliver(self) -> None:
@@ -209,28 +163,17 @@ class TurnScheduler:
             while delivered < len(outbox) and (not delivered or context.now_ns() <= ends_ns):
                 session, answer = outbox[delivered]
                 delivered += 1
-                self.deliver_to(session, answer)
+                session.has_answer = False
+                if context.late and session in context.late:
+                    context.late.pop(session)(answer)
+                connection = self._connections.get(session)
+                if connection is not None:
+                    connection.answer_late(answer)
         finally:
             self._is_delivering = False
             del outbox[:delivered]
         if outbox:
             self._arm_rest()
-
-    def deliver_to(self, session: Session, answer: Answer) -> None:
-        """Deliver a late answer; it may set off the connection's next command."""
-        session.has_answer = False
-        if self._context.late:
-            late = self._context.late.pop(session, None)
-            if late is not None:
-                late(answer)
-        protocol = self._connections.get(session)
-        if protocol is None:
-            return
-        try:
-            protocol.answer(answer)
-            protocol.unblocked()
-        except Exception:
-            protocol.break_off()
 
 
 class SharedTurns:

@@ -231,7 +231,7 @@ def test_no_delay_is_longer_than_it_was_asked_for(now_ns: int, due_ns: int) -> N
 def test_no_pause_is_longer_than_it_was_asked_for(now_ns: int, until_ns: int | None) -> None:
     scribe = Scribe()
     scribe.write(DEFAULT_TUBE, Pause(1, 60, T0 + 60 * NS, T0))
-    assert [pause.until_ns for pause in read(scribe).pauses(now_ns)] == (
+    assert [pause.until_ns for pause, _ in read(scribe).others(now_ns)] == (
         [] if until_ns is None else [until_ns]
     )
 
@@ -241,7 +241,7 @@ def test_the_newest_pause_holds(newest: tuple[int, int], until: list[int]) -> No
     scribe = Scribe()
     scribe.write(DEFAULT_TUBE, Pause(1, 60, T0 + 60 * NS, T0))
     scribe.write(Pause(1, *newest, T0))
-    assert [pause.until_ns for pause in read(scribe).pauses(T0)] == until
+    assert [pause.until_ns for pause, _ in read(scribe).others(T0)] == until
 
 
 @pytest.mark.parametrize("jump_s", [3600, -3600])
@@ -320,17 +320,17 @@ def test_remembered_keys_are_read_with_the_segment_that_will_hold_them() -> None
     scribe.write(put(1), put(2), delete(1), RememberedKey(1, b"known", 1, T0 + 60 * NS, T0))
     scribe.write(delete(2), RememberedKey(1, b"not known", 2, T0 + 90 * NS, T0), sync=False)
     found = read(scribe)
-    assert [(key.key, home) for key, home in found.keys(T0)] == [(b"known", 1), (b"not known", 2)]
+    assert [(key.key, home) for key, home in found.others(T0)] == [(b"known", 1), (b"not known", 2)]
     position = found.position(b"")
     assert position.incompat == EXTENSIONS, "the frame that moves has some"
-    assert [key.key for key, _ in found.keys(T0 + 60 * NS)] == [b"not known"]
+    assert [key.key for key, _ in found.others(T0 + 60 * NS)] == [b"not known"]
 
 
 @pytest.mark.parametrize(("now_ns", "until_ns"), [(T0 + NS, T0 + 60 * NS), (T0 - NS, T0 + 59 * NS)])
 def test_no_key_is_remembered_longer_than_was_asked_for(now_ns: int, until_ns: int) -> None:
     scribe = Scribe(opening=[DEFAULT_TUBE], features=EXTENSIONS)
     scribe.write(RememberedKey(1, b"k", 1, T0 + 60 * NS, T0))
-    assert [key.until_ns for key, _ in read(scribe).keys(now_ns)] == [until_ns]
+    assert [key.until_ns for key, _ in read(scribe).others(now_ns)] == [until_ns]
 
 
 def test_the_segment_of_a_job_is_where_its_body_will_be() -> None:

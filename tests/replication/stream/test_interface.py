@@ -165,18 +165,21 @@ def filled(case: Case, client: Stream, count: int) -> None:
     assert [case.done(each) for each in futures] == list(range(last + 1, last + count + 1))
 
 
-def test_a_stream_that_is_new_has_nothing(case: Case) -> None:
+def test_a_stream_that_is_new_has_nothing_and_says_where_it_is_stored(case: Case) -> None:
     client = opened(case)
     ends = case.done(client.ends())
     assert ends == Ends(1, 0)
     assert ends.is_empty
     assert case.done(client.read(1)) is None
-
-
-def test_a_stream_says_where_it_is_stored(case: Case) -> None:
-    found = case.done(opened(case).health()).copies
+    found = case.done(client.health()).copies
     assert found.missing == 0 and len(found.current) == found.wanted
     assert found.behind == () and found.leader == found.current[0]
+    for expected in (1, 7, 8, 9):
+        with pytest.raises(WrongPosition):
+            case.done(client.append(b"no", expected))
+    filled(case, client, 1)
+    case.done(client.open())
+    assert case.done(opened(case).ends()) == Ends(1, 1)
 
 
 def test_sixteen_appends_in_flight_each_expect_the_one_before(case: Case) -> None:
@@ -196,21 +199,6 @@ def test_an_append_behind_another_position_than_the_last_does_nothing(
         case.done(client.append(b"no", expected))
     assert case.done(client.ends()) == Ends(1, 2)
     filled(case, client, 1)
-
-
-def test_an_append_to_an_empty_stream_must_expect_0(case: Case) -> None:
-    client = opened(case)
-    with pytest.raises(WrongPosition):
-        case.done(client.append(b"no", 1))
-    assert case.done(client.append(b"yes", 0)) == 1
-
-
-def test_what_was_behind_a_refused_one_is_refused_too(case: Case) -> None:
-    client = opened(case)
-    futures = [client.append(b"x", expected) for expected in (7, 8, 9)]
-    for future in futures:
-        with pytest.raises(WrongPosition):
-            case.done(future)
 
 
 def test_of_two_writers_one_wins_each_position(case: Case) -> None:
@@ -420,10 +408,3 @@ def test_a_door_that_is_closed_reaches_nothing(case: Case) -> None:
     client.tell(b"nobody")
     assert ends == []
     case.done(client.close())
-
-
-def test_what_is_open_already_may_be_opened_again(case: Case) -> None:
-    client = opened(case)
-    filled(case, client, 1)
-    case.done(client.open())
-    assert case.done(opened(case).ends()) == Ends(1, 1)

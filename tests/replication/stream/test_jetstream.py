@@ -138,6 +138,7 @@ def test_who_is_connected_goes_on_when_a_small_max_payload_is_set_back(tmp_path:
 QUEUE_USER = {"NATS_USER": "queue", "NATS_PASSWORD": "hunter2"}
 
 
+@pytest.mark.exhaustive
 def test_why_nothing_is_taken_is_said_and_no_more_when_it_is(tmp_path: Path) -> None:
     rights = jetstream(tmp_path, rights_of_the_page())
     changes = {

@@ -9,8 +9,6 @@ from itertools import pairwise
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.rules.changes import JobLog
@@ -126,16 +124,6 @@ def cut(sent: bytes, places: Iterable[int]) -> list[bytes]:
 @EACH
 def test_a_conversation_in_one_packet_and_byte_by_byte(title: str, is_logged: bool) -> None:
     check_conversation(*CONVERSATIONS[title], SMALL_LIMIT, is_logged=is_logged)
-
-
-@settings(deadline=None, max_examples=150)
-@given(st.data(), st.lists(st.sampled_from(sorted(CONVERSATIONS)), min_size=1, max_size=6))
-def test_conversations_do_not_disturb_each_other_on_one_connection(
-    drawn: st.DataObject, titles: list[str]
-) -> None:
-    sent = b"".join(CONVERSATIONS[title][0] for title in titles)
-    places = drawn.draw(st.lists(st.integers(0, len(sent)), max_size=20))
-    assert replies_to(cut(sent, places)) == replies_to([sent])
 
 
 # Lines.
@@ -292,16 +280,6 @@ def test_quit_behind_a_waiting_reserve_waits_too() -> None:
     other.ask(b"put 0 0 1 1\r\nx\r\n")
     server.advance()
     assert (client.take(), client.is_closed) == (b"RESERVED 1 1\r\nx\r\n", True)
-
-
-def test_a_hang_up_while_a_reserve_waits_is_noticed_at_once() -> None:
-    server = MemoryServer()
-    waiting, other = server.connect(), server.connect()
-    waiting.ask(b"reserve\r\nlist-tubes\r\n")
-    assert waiting.transport.is_reading
-    waiting.hang_up()
-    assert b"current-waiting: 0\n" in other.ask(b"stats\r\n")
-    assert other.ask(b"put 0 0 1 1\r\nx\r\npeek-ready\r\n").endswith(b"FOUND 1 1\r\nx\r\n")
 
 
 def test_a_hang_up_while_replies_are_held_loses_only_the_replies() -> None:

@@ -226,13 +226,6 @@ def test_what_is_large_and_has_come_with_the_end_of_a_write_has_a_turn_of_its_ow
     assert bench.jobs_after_power_loss() == {1, 2}
 
 
-def test_nothing_is_written_when_nothing_was_appended() -> None:
-    bench = Bench(ALWAYS)
-    bench.committer.schedule()
-    bench.clock.advance(60)
-    assert (bench.operations, bench.clock.getDelayedCalls()) == ([], [])
-
-
 # When replies go.
 
 
@@ -256,15 +249,6 @@ def test_always_syncs_what_no_reply_waits_for_in_time_and_once() -> None:
     assert bench.clock.getDelayedCalls() == []
 
 
-def test_always_does_not_sync_again_what_a_reply_has_waited_for_meanwhile() -> None:
-    bench = Bench(ALWAYS)
-    bench.reserve()
-    durable_after(bench, IDLE_FLUSH_S)
-    lsn = bench.commit()
-    assert durable_after(bench, 3600) == lsn
-    assert bench.operations == ["write", "write", "sync", "write"]
-
-
 def test_an_interval_settles_what_is_written_and_syncs_in_time() -> None:
     bench = Bench(PERIODIC)
     lsn = bench.commit()
@@ -275,15 +259,6 @@ def test_an_interval_settles_what_is_written_and_syncs_in_time() -> None:
     bench.wait(0.001)
     assert bench.operations == ["write", "sync"]
     assert bench.jobs_after_power_loss() == {1}
-
-
-def test_an_interval_begins_with_the_first_write_that_it_has_to_sync() -> None:
-    bench = Bench(PERIODIC)
-    bench.commit()
-    bench.clock.advance(INTERVAL_S * 0.75)
-    bench.commit()
-    bench.wait(INTERVAL_S * 0.25)
-    assert bench.jobs_after_power_loss() == {1, 2}
 
 
 def test_an_interval_is_kept_while_the_disk_is_never_idle() -> None:

@@ -129,15 +129,6 @@ def test_what_clients_wait_for_is_durable_and_acknowledged_when_the_turn_is_over
     assert bench.acknowledged == [lsn] == [bench.log.durable_lsn]
 
 
-def test_what_no_reply_waits_for_goes_with_what_one_does() -> None:
-    bench = InlineBench()
-    bench.reserve()
-    bench.turn()
-    assert bench.io.ways == []
-    assert bench.put_and_turn() == "here"
-    assert bench.operations == ["write", "sync"]
-
-
 def test_alone_it_is_left_to_the_thread() -> None:
     bench = InlineBench()
     bench.reserve()

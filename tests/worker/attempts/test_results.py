@@ -275,16 +275,18 @@ def test_a_fault_of_the_workers_own_gives_the_job_back_later(clean_reactor: list
     assert not clean_reactor
 
 
-@pytest.mark.parametrize("junk", [None, "x", Release, 1])
+@pytest.mark.parametrize("junk", [None, "x", Release, 1, ZeroDivisionError()])
 @pytest.mark.parametrize("method", ["before", "after"])
-def test_a_policy_without_words_buries(
+def test_a_policy_that_gives_no_verdict_or_raises_buries(
     method: str, junk: Any, clean_reactor: list[Failure]
 ) -> None:
     class Odd(Retry):
         def before(self, stats: Any) -> Any:
-            return junk if method == "before" else None
+            return self.after() if method == "before" else None
 
-        def after(self, stats: Any, error: BaseException, chance: float) -> Any:
+        def after(self, *facts: Any) -> Any:
+            if isinstance(junk, Exception):
+                raise junk
             return junk
 
     def do(attempt: Attempt[Any]) -> None:
@@ -295,5 +297,7 @@ def test_a_policy_without_words_buries(
     shop.put()
     assert shop.jobs() == {"buried": 1}
     assert shop.noted.named("lost") == []
-    assert clean_reactor.pop().check(TypeError)
+    assert clean_reactor.pop().check(
+        ZeroDivisionError if isinstance(junk, Exception) else TypeError
+    )
     assert not clean_reactor
