@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping
 from getpass import getpass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import click
 
@@ -38,7 +38,8 @@ from beanstalk_twisted.wire.rights import (
 from binlog_tools.console.errors import fail, warn
 from binlog_tools.console.output import Output
 from binlog_tools.console.wording import told
-from binlog_tools.queue.cli import exits, options
+from binlog_tools.queue.cli import options
+from binlog_tools.queue.cli.exits import NOTHING as MAY_NOT
 from binlog_tools.queue.cli.exits import USAGE
 
 
@@ -54,10 +55,16 @@ class NoSuch(ValueError):
     """No such identity, command or tube is there, or the command needs a tube."""
 
 
+OF_HELD: Final = ". That is for jobs that it has reserved; for others it needs manage"
+NOTES: Final[Mapping[str, str]] = {
+    HELD: OF_HELD, HELD_JOBS: OF_HELD,
+    MOVED: ". It needs put of the tube that the job goes to, too",
+    POLICY: ". To show a policy, look is enough; a tube for dead letters needs put, too",
+}  # fmt: skip
+
+
 def explain(rules: AccessRules, name: str, command: str, tube: str = "") -> Verdict:
-    """:param tube: that the command is about; of a job found by its id, the one it is in.
-    :raise NoSuch: one of them.
-    """
+    """:param tube: that the command is about; of a job found by its id, the one it is in."""
     identity = rules.anonymous if name == ANONYMOUS else rules.identities.get(name)
     if identity is None:
         names = ", ".join([*rules.identities, ANONYMOUS])
@@ -84,37 +91,22 @@ def _explained(identity: Identity, command: str, tube: str) -> Verdict:
         raise NoSuch(f"{tube} is not the name of a tube; say one that a pattern of the file means")
     has = grant.rights_of(tube.encode())
     verdict = _verdict(identity, f"{command} of {tube}", right, has, tube)
-    return Verdict(verdict.may, verdict.why + _notes(of))
+    return Verdict(verdict.may, verdict.why + NOTES.get(of, ""))
 
 
 def _verdict(identity: Identity, what: str, right: int, has: int, tube: str) -> Verdict:
     needed = " or ".join(names_of(right))
     if has & right:
-        by = "; ".join(_sources(identity.grant, right, tube))
+        by = "; ".join(
+            f'{each.name} = "{each.pattern}"'
+            for each in identity.grant.granted
+            if each.rights & right and (not tube or Grant([each]).rights_of(tube.encode()))
+        )
         return Verdict(True, f"{identity.name} may: {what} needs {needed}, which it has by {by}")
     given = ", ".join(f'{name} = "{pattern}"' for name, pattern in identity.grant.granted)
     return Verdict(
         False, f"{identity.name} may not: {what} needs {needed}; it has {given or 'no right'}"
     )
-
-
-def _sources(grant: Grant, right: int, tube: str) -> list[str]:
-    """:param tube: empty for any."""
-    return [
-        f'{each.name} = "{each.pattern}"'
-        for each in grant.granted
-        if each.rights & right and (not tube or Grant([each]).rights_of(tube.encode()))
-    ]
-
-
-def _notes(of: str) -> str:
-    if of in (HELD, HELD_JOBS):
-        return ". That is for jobs that it has reserved; for others it needs manage"
-    if of == MOVED:
-        return ". It needs put of the tube that the job goes to, too"
-    if of == POLICY:
-        return ". To show a policy, look is enough; a tube for dead letters needs put, too"
-    return ""
 
 
 @click.command("token")
@@ -127,7 +119,7 @@ def _notes(of: str) -> str:
     help="A new file for the token, which only its owner may read, instead of showing it.",
 )  # fmt: skip
 @options.as_json
-def token(asks_for_hash: bool, path: Path | None, is_json: bool) -> None:
+def token_command(asks_for_hash: bool, path: Path | None, is_json: bool) -> None:
     """Make a token, and the hash that the server's access file has of it.
 
     The token is shown this once.  Give it to a program in BEANSTALK_TOKEN or in a file of its own;
@@ -169,11 +161,11 @@ def _keep(path: Path, made: str) -> None:
 
 
 @click.group("access")
-def access() -> None:
+def access_command() -> None:
     """Check the server's access file, and ask what it means."""
 
 
-@access.command("check")
+@access_command.command("check")
 @click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
 @click.option("--as", "name", default=ANONYMOUS, show_default=True, metavar="IDENTITY",
               help="Who asks.")  # fmt: skip
@@ -212,7 +204,7 @@ def check(path: Path, name: str, command: str, tube: str, is_json: bool) -> None
         if verdict.limits:
             Output().line(f"limits of {name}: {in_words(verdict.limits)}")
     if not verdict.may:
-        raise SystemExit(exits.NOTHING)
+        raise SystemExit(MAY_NOT)
 
 
 def _tell(path: Path, rules: AccessRules, is_json: bool) -> None:

@@ -100,7 +100,11 @@ class _Risk:
 
 def _rows(finding: Finding, risk: _Risk) -> Iterator[tuple[object, ...]]:
     yield from (("segment", *row) for row in finding.segments)
-    yield from (("trouble", *_cells(trouble)) for trouble in finding.troubles)
+    for each in finding.troubles:
+        yield (
+            "trouble", each.kind, each.file, each.offset, each.end, each.first_lsn, each.last_lsn,
+            _ids(each.jobs), _ids(each.perhaps), each.what, each.mend,
+        )  # fmt: skip
     yield (
         "log", VERDICTS[finding.exit_code], finding.path, finding.verdict, len(risk.jobs),
         len(risk.perhaps), risk.unnamed,
@@ -120,13 +124,6 @@ def _show(output: Output, finding: Finding, risk: _Risk) -> None:
     if risk.jobs or risk.perhaps or risk.unnamed:
         output.line(f"at risk: {risk}")
     output.line(finding.verdict)
-
-
-def _cells(trouble: Trouble) -> tuple[object, ...]:
-    return (
-        trouble.kind, trouble.file, trouble.offset, trouble.end, trouble.first_lsn,
-        trouble.last_lsn, _ids(trouble.jobs), _ids(trouble.perhaps), trouble.what, trouble.mend,
-    )  # fmt: skip
 
 
 def _ids(jobs: Sequence[int]) -> str | None:

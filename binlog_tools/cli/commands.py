@@ -1,7 +1,7 @@
 """The subcommands of ``binlog-inspect``, and how each ends."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import click
 
@@ -9,7 +9,7 @@ from beanstalk_twisted.binlog.errors import BinlogError, Incompatible
 from beanstalk_twisted.programs import INTERRUPTED
 from beanstalk_twisted.version import VERSION
 from binlog_tools.console.errors import fail
-from binlog_tools.console.groups import CONTEXT, LateGroup
+from binlog_tools.console.groups import CONTEXT, LateGroup, as_json
 from binlog_tools.console.wording import place_of, why
 
 SOUND: Final = 0
@@ -43,34 +43,19 @@ def code_of(problem: BinlogError | OSError) -> int:
 PROGRAM: Final = "binlog-inspect"
 
 COMMANDS: Final[Mapping[str, str]] = {
-    "check": "binlog_tools.cli.check",
-    "dump": "binlog_tools.cli.dump",
-    "jobs": "binlog_tools.cli.jobs",
-    "stats": "binlog_tools.cli.stats",
-    "compact": "binlog_tools.cli.rewriting",
-    "merge": "binlog_tools.cli.rewriting",
-    "filter": "binlog_tools.cli.rewriting",
-    "backup": "binlog_tools.cli.rewriting",
-    "restore": "binlog_tools.cli.rewriting",
-    "undelete": "binlog_tools.cli.rewriting",
-    "export": "binlog_tools.cli.formats",
-    "import": "binlog_tools.cli.formats",
-    "replay": "binlog_tools.cli.replay",
-    "diff": "binlog_tools.cli.stats",
-    "archive-verify": "binlog_tools.cli.check",
-    "import-v7": "binlog_tools.cli.formats",
-    "export-v7": "binlog_tools.cli.formats",
-    "salvage": "binlog_tools.cli.salvage",
-}
-"""The module of each subcommand, in the order of the help; there it is ``NAME_command``."""
+    "check": "check", "dump": "dump", "jobs": "jobs", "stats": "stats", "compact": "rewriting",
+    "merge": "rewriting", "filter": "rewriting", "backup": "rewriting", "restore": "rewriting",
+    "undelete": "rewriting", "export": "formats", "import": "formats", "replay": "replay",
+    "diff": "stats", "archive-verify": "check", "import-v7": "formats", "export-v7": "formats",
+    "salvage": "salvage",
+}  # fmt: skip
 
 
 class Commands(LateGroup):
     program = PROGRAM
+    modules = COMMANDS
+    package = "binlog_tools.cli"
     words = WORDS
-    places: ClassVar = {
-        name: (module, f"{name.replace('-', '_')}_command") for name, module in COMMANDS.items()
-    }
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -81,7 +66,8 @@ class Commands(LateGroup):
 
 @click.group(PROGRAM, cls=Commands, context_settings=CONTEXT)
 @click.version_option(VERSION, prog_name=PROGRAM)
-def cli() -> None:
+@as_json
+def cli(is_json: bool) -> None:
     """Look inside the binlog of a beanstalk-twisted server: check, recover, convert.
 
     Logs are opened read only; the server may be running.  Only filter and salvage, told --in-place,

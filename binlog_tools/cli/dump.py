@@ -5,7 +5,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import IO, Any, Final, TextIO
 
@@ -44,8 +44,7 @@ from binlog_tools.inspect.following import Follower
 from binlog_tools.logs.outputs import STDOUT, as_text, growing_file, opened
 from binlog_tools.logs.quantities import format_time, format_time_exactly
 from binlog_tools.logs.reading import Broken, OpenSegment, segments
-from binlog_tools.logs.sources import Source
-from binlog_tools.logs.stored import Selection, type_name
+from binlog_tools.logs.stored import type_name
 
 COLUMNS: Final = (
     "lsn", "time", "type", "job", "tube", "state", "priority", "delay_s", "ttr_s", "deadline",
@@ -81,15 +80,9 @@ def _json_line(entry: Entry, how: str) -> str:
         fields.update(body_fields(entry.data, how))
     for name in ("counters", "rules"):
         if name in fields:
-            fields[name] = _parsed(str(fields[name]))
+            with suppress(ValueError, RecursionError):
+                fields[name] = json.loads(str(fields[name]))
     return as_json(fields)
-
-
-def _parsed(text: str) -> object:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
 
 
 def _line_for_people(entry: Entry, how: str) -> str:
@@ -295,7 +288,10 @@ def dump_command(
     with_data = how != "none"
     gaps: list[Gap] = []
     if follow:
-        found = _records(_followed(sources[0], selection, with_data), gaps)
+        first = next((each.seq for each in segments(sources[0], bounds_of(selection))), 0)
+        records = Records(selection, with_data)
+        follower = Follower(sources[0], records, lambda: time.sleep(POLL_S))
+        found = _records(follower.entries(first), gaps)
         with _growing(target) as out:
             write = writer_of(kind, out, how)
             for entry in islice(found, limit):
@@ -333,13 +329,6 @@ def _records(found: Iterable[Entry | Gap], gaps: list[Gap]) -> Iterator[Entry]:
         last_lsn = each.next_lsn - 1 if each.next_lsn else None
         lsns = lsn_range(each.first_lsn, last_lsn) if each.first_lsn or last_lsn else "all of it"
         warn(f"{each.place}: {lsns}: {each.why}")
-
-
-def _followed(source: Source, selection: Selection, with_data: bool) -> Iterator[Entry | Gap]:
-    bounds = bounds_of(selection)
-    first = next((opened.seq for opened in segments(source, bounds)), 0)
-    follower = Follower(source, Records(selection, with_data), lambda: time.sleep(POLL_S))
-    return follower.entries(first)
 
 
 def _show_frame(paths: tuple[str, ...], place: str) -> None:

@@ -37,10 +37,7 @@ from binlog_tools.logs.opening import Loaded
 from binlog_tools.logs.outputs import opened
 from binlog_tools.logs.quantities import NS
 from binlog_tools.logs.sources import NoLog, is_servers
-from binlog_tools.logs.stored import (
-    LOST_AND_FOUND,
-    StoredJob,
-)
+from binlog_tools.logs.stored import LOST_AND_FOUND, StoredJob
 from binlog_tools.rewrite import exporting
 from binlog_tools.rewrite.exporting import WrongLine, export
 from binlog_tools.tube_names import is_tube_name

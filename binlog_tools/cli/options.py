@@ -329,21 +329,17 @@ def _tell_left_out(*sources: Source) -> None:
         for remark in source.remarks:
             warn(f"{source.path}: {remark}")
         for name in source.left_out[:MOST_NAMED]:
-            path = os.path.join(source.path, name)
-            advice = _advice(path)
+            path, said = os.path.join(source.path, name), parse_archived_name(name)
+            assert said is not None
+            target = os.path.join(source.path, segment_name(said.seq))
+            advice = f"If the log lacks it: {shlex.join(['mv', path, target])}"
+            if os.path.exists(target):
+                own = "is there under its own name; move this file elsewhere."
+                advice = f"Segment {said.seq} {own}"
             warn(f"{path}: left out, as a server does: it is named as in an archive. {advice}")
         more = len(source.left_out) - MOST_NAMED
         if more > 0:
             warn(f"{source.path}: {more} more files that are named so are left out")
-
-
-def _advice(path: str) -> str:
-    said = parse_archived_name(os.path.basename(path))
-    assert said is not None
-    target = os.path.join(os.path.dirname(path), segment_name(said.seq))
-    if os.path.exists(target):
-        return f"Segment {said.seq} is there under its own name; move this file elsewhere."
-    return f"If the log lacks it: {shlex.join(['mv', path, target])}"
 
 
 def code_of_gaps(sources: Iterable[Source]) -> int:

@@ -92,7 +92,8 @@ class PolicySetter:
                 self._client.tube_policy(tube, new)
                 self.outcome.tubes.add(tube)
             except errors.ErrorReply as refusal:
-                self.outcome.refused[tube] = refusal.word.decode()
+                rules_said = " or ".join(f"{key}={value}" for key, value in new.items())
+                self.outcome.refused[tube] = f"{refusal.word.decode()} to {rules_said}"
 
 
 class KeyPutter:

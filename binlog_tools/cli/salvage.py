@@ -98,7 +98,10 @@ def salvage_command(
     source = open_source(path)
     accepted = Numbers([span for spans in gaps for span in spans])
     chosen = frozenset(os.path.basename(name) for name in prefer)
-    _refuse_unknown(source, prefer)
+    names = source.names()
+    for name in prefer:
+        if os.path.basename(name) not in names:
+            raise click.UsageError(f"--prefer: {name} is not in {source.path}")
     consent = Consent(accepted, may_rebuild, chosen, is_dry=not (output or is_in_place))
     try:
         with progress("reading") as seen:
@@ -133,13 +136,6 @@ def salvage_command(
     out.result(report.document, _rows(report, command), show)
     raise SystemExit(CODES[report.verdict])
 # fmt: on
-
-
-def _refuse_unknown(source: Source, prefer: tuple[str, ...]) -> None:
-    names = source.names()
-    for name in prefer:
-        if os.path.basename(name) not in names:
-            raise click.UsageError(f"--prefer: {name} is not in {source.path}")
 
 
 def _is_nothing_to_mend(report: Report) -> bool:
@@ -195,11 +191,9 @@ def _refuse(
 def _command(path: str, output: str | None, is_in_place: bool, options: list[str]) -> str:
     where = ["--in-place"] if is_in_place else ["-o", output or "NEW_DIRECTORY"]
     words = ["binlog-inspect", "salvage", path, *where]
-    return shlex.join([*words, *[word for option in options for word in _split(option)]])
-
-
-def _split(option: str) -> list[str]:
-    return option.split(" ", 1) if option.startswith("--") else [option]
+    for option in options:
+        words += option.split(" ", 1) if option.startswith("--") else [option]
+    return shlex.join(words)
 
 
 def _rows(report: Report, command: str | None) -> Iterator[tuple[object, ...]]:

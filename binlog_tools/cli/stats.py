@@ -67,7 +67,9 @@ def _document(stats: Stats) -> dict[str, object]:
     return {
         "log": stats.path, "jobs": stats.jobs, "states": stats.states, "bytes": stats.bytes,
         "live_bytes": stats.live, "compacted_bytes": stats.compacted,
-        "compaction_due": stats.is_due, "oldest": _oldest(stats),
+        "compaction_due": stats.is_due, "oldest": stats.oldest and {
+            "job": stats.oldest[0], "created": format_time_exactly(stats.oldest[1]),
+        },
         "segments": [_segment(segment) for segment in stats.segments],
         "tubes": [{**tube._asdict(), "name": text_of(tube.name)} for tube in stats.tubes],
         "extensions": stats.extensions._asdict(),
@@ -77,12 +79,6 @@ def _document(stats: Stats) -> dict[str, object]:
             "step_s": stats.depth.step_s, "jobs": stats.depth.jobs,
         },
     }  # fmt: skip
-
-
-def _oldest(stats: Stats) -> dict[str, object] | None:
-    if stats.oldest is None:
-        return None
-    return {"job": stats.oldest[0], "created": format_time_exactly(stats.oldest[1])}
 
 
 def _segment(segment: SegmentStats) -> dict[str, object]:
@@ -158,7 +154,13 @@ def _show(output: Output, stats: Stats, top: int) -> None:
     output.table(titles, shown)
     if len(stats.tubes) > top > 0:
         output.line(f"  and {len(stats.tubes) - top} more; --top 0 shows all")
-    _show_depth(output, stats)
+    depth = stats.depth
+    if depth.jobs:
+        bars = _bars(output, depth)
+        each = format_duration(round(_character_s(depth, bars) * NS))
+        output.heading(f"jobs over time, 0 to {max(depth.jobs)}; each bar is the most in {each}")
+        output.line(f"  {bars}")
+        output.line(f"  {_axis(depth, len(bars))}")
 
 
 def _segment_row(segment: SegmentStats) -> tuple[object, ...]:
@@ -173,21 +175,8 @@ def _segment_row(segment: SegmentStats) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def _show_depth(output: Output, stats: Stats) -> None:
-    depth = stats.depth
-    if not depth.jobs:
-        return
-    bars = _bars(output, depth)
-    each = format_duration(round(_character_s(depth, bars) * NS))
-    output.heading(f"jobs over time, 0 to {max(depth.jobs)}; each bar is the most in {each}")
-    output.line(f"  {bars}")
-    output.line(f"  {_axis(depth, len(bars))}")
-
-
 def _axis(depth: Depth, width: int) -> str:
-    """The times of the first bar, of the middle, and behind the last bar, as far as there is
-    room.
-    """
+    """The times of the first bar, of the middle, and after the last bar, if there is room."""
     middle_ns = (depth.since_ns + depth.until_ns) // 2
     times = [quantities.format_time(ns)[:19] for ns in (depth.since_ns, middle_ns, depth.until_ns)]
     if width < 3 * 19 + 2:

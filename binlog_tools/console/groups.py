@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 import click
+from click.core import ParameterSource
 
 from beanstalk_twisted.programs import outcome
 from binlog_tools.console.errors import AS_JSON, REPORTS
@@ -47,7 +48,22 @@ class FiniteRange(click.FloatRange):
         return number
 
 
-as_json: Final = click.option(AS_JSON, "is_json", is_flag=True, help="Print JSON, errors too.")
+class Inherited(click.Option):
+    """An option of a subcommand that may stand before the subcommand as well."""
+
+    def consume_value(
+        self, ctx: click.Context, opts: Mapping[str, Any]
+    ) -> tuple[Any, ParameterSource]:
+        value, source = super().consume_value(ctx, opts)
+        before = ctx.find_root().params.get(self.name) if ctx.parent else None
+        if source is ParameterSource.COMMANDLINE or not before:
+            return value, source
+        return before, ParameterSource.COMMANDLINE
+
+
+as_json: Final = click.option(
+    AS_JSON, "is_json", cls=Inherited, is_flag=True, help="Print JSON, errors too."
+)
 
 CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 """Settings of each group."""
@@ -66,22 +82,25 @@ class LateGroup(click.Group):
     """Subcommands whose modules are imported when one of them is called.
 
     :cvar program: its name.
-    :cvar places: by name, in the order of the help: the module of each, and its name there.
+    :cvar modules: in the order of the help, the module of each, where it is ``NAME_command``.
+    :cvar package: that these modules are in, if it is not named.
     :cvar words: of each exit code the ``code`` of errors in JSON.
     """
 
     program: ClassVar[str]
-    places: ClassVar[Mapping[str, tuple[str, str]]]
+    modules: ClassVar[Mapping[str, str]]
+    package: ClassVar[str]
     words: ClassVar[Mapping[int, str]]
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.places)
+        return list(self.modules)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in self.places:
+        if name not in self.modules:
             return None
-        module, called = self.places[name]
-        command = getattr(importlib.import_module(module), called)
+        place = self.modules[name]
+        module = importlib.import_module(f"{'' if '.' in place else f'{self.package}.'}{place}")
+        command = getattr(module, f"{name.replace('-', '_')}_command")
         assert isinstance(command, click.Command)
         return command
 
@@ -89,8 +108,13 @@ class LateGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if name not in self.places and not name.startswith("-") and not ctx.resilient_parsing:
-            meant = did_you_mean(name, self.places)
+        if name not in self.modules and not name.startswith("-") and not ctx.resilient_parsing:
+            # The server's commands are called kick-dead and tube-policy.
+            words = set(name.split("-"))
+            same = [each for each in self.modules if words & set(each.split("-"))]
+            meant = (
+                f"did you mean {' or '.join(same)}?" if same else did_you_mean(name, self.modules)
+            )
             ctx.fail(f"No such command {name!r}.{f' {meant.capitalize()}' if meant else ''}")
         return super().resolve_command(ctx, args)
 

@@ -22,7 +22,7 @@ TITLES: Final = columns("~check", "level", "what", "change")
 @click.command("doctor", context_settings={"ignore_unknown_options": True})
 @click.argument("words", metavar="[-- OPTIONS...]", nargs=-1, type=click.UNPROCESSED)
 @options.as_json
-def doctor(words: tuple[str, ...], is_json: bool) -> None:
+def doctor_command(words: tuple[str, ...], is_json: bool) -> None:
     """Check whether a server with these OPTIONS would run well here, and say what to change.
 
     Looks at the options, also those in units of systemd, files and ports, the directory and its

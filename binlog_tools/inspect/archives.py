@@ -34,7 +34,7 @@ from beanstalk_twisted.binlog.segments.frames import Frame
 from beanstalk_twisted.object_storage.store import Store, is_url
 from beanstalk_twisted.replication.stream.addresses import is_stream
 from binlog_tools.console.wording import told
-from binlog_tools.logs.opening import folders_at
+from binlog_tools.logs.opening import folders_in, store_at
 from binlog_tools.logs.outputs import new_file
 from binlog_tools.logs.quantities import Span
 from binlog_tools.logs.reading import remarks
@@ -219,7 +219,7 @@ def stores_of(path: str) -> Sequence[Folder]:
     if is_stream(path):
         raise NoLog(path, f"this is a stream, no archive; see 'binlog-inspect check {path}'")
     if is_url(path):
-        return folders_at(path)
+        return folders_in(store_at(path), path)
 
     def is_store(folder: str) -> bool:
         return bool(archived_among(os.listdir(folder)))
@@ -254,8 +254,14 @@ def verify(store: Folder) -> Verdict:
 
 def _one_of_each(store: Folder, flaws: list[Flaw]) -> list[str]:
     """The names of the segments in order, one file of each: the rightly named, if there is one."""
-    others = (name for name in store.names() if not parse_archived_name(name))
-    flaws += (_stray(name) for name in others if name not in FILES)
+    for name in store.names():
+        if not parse_archived_name(name) and name not in FILES:
+            what = "this is no segment of an archive"
+            if name.endswith(PART):
+                what = "a copy that was begun and not finished"
+            elif parse_segment_name(name) is not None:
+                what = "a segment under its name in a server's directory"
+            flaws.append(Flaw("stray", name, None, None, what))
     by_seq: dict[int, str] = {}
     for claim in sorted(_claims(store)):
         other = by_seq.setdefault(claim.seq, claim.name)
@@ -281,15 +287,6 @@ def _claims(store: Folder) -> Iterator[_Claim]:
             # A spoilt header says nothing.
             true = said if isinstance(header, str) else (header.seq, header.first_lsn)
             yield _Claim(true[0], true != said, said, name)
-
-
-def _stray(name: str) -> Flaw:
-    what = "this is no segment of an archive"
-    if name.endswith(".part"):
-        what = "a copy that was begun and not finished"
-    elif parse_segment_name(name) is not None:
-        what = "a segment under its name in a server's directory"
-    return Flaw("stray", name, None, None, what)
 
 
 def _duplicate(store: Folder, claim: _Claim, other: str) -> Flaw:

@@ -45,14 +45,7 @@ from beanstalk_twisted.binlog.tags import BATCH_KEYS, BadTags, split_tags
 from beanstalk_twisted.version import VERSION
 from binlog_tools.logs.opening import holds_something
 from binlog_tools.logs.quantities import Span
-from binlog_tools.logs.reading import (
-    Broken,
-    OpenSegment,
-    Remark,
-    has_seal,
-    remarks,
-    segments,
-)
+from binlog_tools.logs.reading import Broken, OpenSegment, Remark, has_seal, remarks, segments
 from binlog_tools.logs.sources import NoLog, Source, parse_archived_name
 
 SOUND, TORN, DAMAGED, UNKNOWN_FORMAT = 0, 1, 3, 78

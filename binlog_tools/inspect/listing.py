@@ -33,7 +33,7 @@ from binlog_tools.logs.live_set import END, Bodies, Point, Snapshot
 from binlog_tools.logs.opening import Loaded
 from binlog_tools.logs.quantities import NS, Numbers, Span, format_time, format_time_exactly
 from binlog_tools.logs.sources import Source
-from binlog_tools.logs.stored import Selection, StoredJob, StoredPause
+from binlog_tools.logs.stored import Selection, StoredJob, StoredPause, stored_pauses
 
 
 def chosen_jobs(loaded: Loaded, selection: Selection) -> Iterator[StoredJob]:
@@ -94,7 +94,7 @@ class PastJobs:
                 yield job._replace(body=body), found.size
 
     def pauses(self) -> list[StoredPause]:
-        return self._snapshot.live.pauses_at(self.now_ns)
+        return stored_pauses(self._snapshot.live, self.now_ns)
 
 
 def fields_of_job(job: StoredJob, size: int, now_ns: int) -> Fields:

@@ -224,6 +224,7 @@ def _sum_up(
     by_tube = [TubeStats(name, *(counts[f] for f in fields)) for name, counts in tubes.items()]
     by_tube.sort(key=lambda tube: (-tube.bytes, -tube.jobs, tube.name))
     oldest = min(((job.created_ns, job_id) for job_id, job in live.jobs.items()), default=None)
+    tags = [job.tags for job in live.jobs.values() if job.tags is not None]
     total = sum(segment.end for segment in segments.values())
     live_bytes = bytes_of.total()
     segment_bytes = max((segment.end for segment in segments.values()), default=0)
@@ -234,19 +235,15 @@ def _sum_up(
         (oldest[1], oldest[0]) if oldest else None, total, live_bytes,
         _compacted(live, live_bytes),
         Policy().should_compact(Pressure(total, live_bytes, segment_bytes)),
-        depth.sum_up(len(live.jobs)), _extensions(live),
+        depth.sum_up(len(live.jobs)),
+        ExtensionCounts(
+            len(tags), sum(bool(each.dead_from) for each in tags),
+            sum(1 for _ in live.keys(live.time_ns)), len(live.policies()),
+        ),
     )  # fmt: skip
 
 
 _TRAFFIC: Final[Mapping[int, str]] = {Kind.PUT: "puts", Kind.DELETE: "deletes"}
-
-
-def _extensions(live: LiveSet) -> ExtensionCounts:
-    tags = [job.tags for job in live.jobs.values() if job.tags is not None]
-    return ExtensionCounts(
-        len(tags), sum(bool(each.dead_from) for each in tags),
-        sum(1 for _ in live.keys(live.time_ns)), len(live.policies()),
-    )  # fmt: skip
 
 
 def _segment_stats(segment: _Segment, pins: list[int], live: int) -> SegmentStats:

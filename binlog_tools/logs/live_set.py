@@ -1,6 +1,7 @@
 """The jobs that a log leaves alive, at its end or at some point of it."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.errors import Damaged
@@ -27,7 +28,7 @@ from beanstalk_twisted.binlog.tags import BadTags, Tags, split_tags
 from binlog_tools.logs.quantities import LATEST_NS, MAX_NUMBER, NS
 from binlog_tools.logs.reading import Broken, OpenSegment, names_ahead, segments, tubes_named
 from binlog_tools.logs.sources import Source
-from binlog_tools.logs.stored import StoredJob, StoredPause, stored_pauses
+from binlog_tools.logs.stored import StoredJob
 
 OPEN_SEGMENTS: Final = 16
 """As in `replay.OPEN_SEGMENTS`."""
@@ -90,7 +91,11 @@ class LiveSet(LogState):
                 break
             at = frame.records_at + index * frame.rec_size
             if kind not in JOB_KINDS:
-                self._take_other(buffer, frame, index, seq)
+                with suppress(NotUnderstood):
+                    record = decode_record(*frames.whole_record(buffer, frame, index))
+                    self.note(record, seq, frame.base_lsn + index)
+                    if isinstance(record, Start):
+                        self._end_reservations()
             elif kind in FULL:
                 job = self.jobs[job_id] = full_job(buffer, at, seq, frame.heap_at)
                 self.lacking.pop(job_id, None)
@@ -126,18 +131,6 @@ class LiveSet(LogState):
                 self.lacking[job_id] = _made_ready(newest)
         self._reserved.clear()
 
-    def _take_other(self, buffer: Buffer, frame: Frame, index: int, seq: int) -> None:
-        try:
-            record = decode_record(*frames.whole_record(buffer, frame, index))
-        except NotUnderstood:
-            return
-        self.note(record, seq, frame.base_lsn + index)
-        if isinstance(record, Start):
-            self._end_reservations()
-
-    def pauses_at(self, now_ns: int) -> list[StoredPause]:
-        return stored_pauses(self.pauses(now_ns), self.tubes)
-
 
 def _made_ready(record: bytes) -> bytes:
     raw = list(RECORD.unpack(record))
@@ -154,16 +147,10 @@ def full_job(buffer: Buffer, at: int, seq: int, heap_at: int) -> LiveJob:
     if raw[FLAGS] & Flag.EXT:
         data = memoryview(buffer)[body_at : body_at + size]
         extensions = 2 + int.from_bytes(data[:2], "little")
-        tags = _tags_in(bytes(data[:extensions]))
+        with suppress(BadTags):
+            tags = split_tags(bytes(data[:extensions]))[0]
         body_at, size = body_at + extensions, max(0, size - extensions)
     return LiveJob(record, raw[TS_NS], seq, body_at, size, tags)
-
-
-def _tags_in(data: bytes) -> Tags | None:
-    try:
-        return split_tags(data)[0]
-    except BadTags:
-        return None
 
 
 def sound_segments(source: Source, first_seq: int = 0) -> Iterator[OpenSegment]:
@@ -254,7 +241,7 @@ class _Later:
         self.unknown: set[int] = set()
 
     def take(self, buffer: Buffer, frame: Frame, seq: int, first: int) -> None:
-        view = memoryview(buffer)
+        view, lacking = memoryview(buffer), self._live.lacking
         for index, (kind, job_id) in enumerate(frames.kinds_and_ids(buffer, frame)):
             if index < first:
                 continue
@@ -268,21 +255,18 @@ class _Later:
                 continue
             elif kind == Kind.COPY:
                 at = frame.records_at + index * frame.rec_size
-                self._restate(job_id, full_job(view, at, seq, frame.heap_at))
-            elif kind in FULL or job_id not in self._live.lacking:
+                job, newest = full_job(view, at, seq, frame.heap_at), lacking.pop(job_id, None)
+                if newest is None and self._became_ready(job):
+                    self._lose(job_id)
+                else:
+                    self._live.jobs[job_id] = job._replace(record=newest or job.record)
+            elif kind in FULL or job_id not in lacking:
                 # A job that was moved or updated since was another one before.
                 self._lose(job_id)
 
     def _lose(self, job_id: int) -> None:
         self._touched.add(job_id)
         self.unknown.add(job_id)
-
-    def _restate(self, job_id: int, job: LiveJob) -> None:
-        newest = self._live.lacking.pop(job_id, None)
-        if newest is None and self._became_ready(job):
-            self._lose(job_id)
-        else:
-            self._live.jobs[job_id] = job._replace(record=newest or job.record)
 
     def _became_ready(self, job: LiveJob) -> bool:
         """Whether it may have become ready since the point without a record: a delay ended, or the

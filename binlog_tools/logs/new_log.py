@@ -12,12 +12,7 @@ from beanstalk_twisted import __version__
 from beanstalk_twisted.binlog.directory import Directory, File, sync_directory
 from beanstalk_twisted.binlog.reading.survey import Survey
 from beanstalk_twisted.binlog.records.jobs import JobImage, Reason, State
-from beanstalk_twisted.binlog.records.others import (
-    CleanStop,
-    Pause,
-    Record,
-    TubeDef,
-)
+from beanstalk_twisted.binlog.records.others import CleanStop, Pause, Record, TubeDef
 from beanstalk_twisted.binlog.segments.format import (
     DEFAULT_SEGMENT_BYTES,
     FRAME_TARGET_BYTES,
@@ -49,7 +44,11 @@ class NewDirectory:
         :raise OSError: it cannot be made.
         """
         self.path = os.path.abspath(path)
-        self._real = _followed(self.path)
+        self._real = os.path.realpath(path)
+        if os.path.islink(self.path) and not os.path.lexists(self._real):
+            why = f"it is a symbolic link to {self._real}, which is not there"
+            why += "; make that, or name it instead"
+            raise OSError(errno.ENOENT, why, self.path)
         self._part = self._real + PART
         self._is_published = False
         with contextlib.suppress(FileNotFoundError):
@@ -75,14 +74,6 @@ class NewDirectory:
 
     def __exit__(self, *error: object) -> None:
         self.discard()
-
-
-def _followed(path: str) -> str:
-    real = os.path.realpath(path)
-    if os.path.islink(path) and not os.path.lexists(real):
-        why = f"it is a symbolic link to {real}, which is not there; make that, or name it instead"
-        raise OSError(errno.ENOENT, why, path)
-    return real
 
 
 def _make(part: str, path: str) -> None:
@@ -344,12 +335,6 @@ class SegmentMaker:
         opening = SEGMENT_HEADER_BYTES + self._open_bytes
         self._limit = max(self._segment_bytes, opening + self._open_bytes, opening + MIN_ROOM_BYTES)
 
-    def _header(self) -> bytes:
-        return SegmentHeader(
-            self._seq, self._segment_lsn, self._now_ns, self._prev_end, 1, self._next_job_id,
-            self._store_uuid, self._salt, self._flags, 0, WRITER, self._incompat,
-        ).encode(self._description)  # fmt: skip
-
     def _flush(self) -> None:
         at = self._framing.end
         chunks = self._framing.add(self._open, self._lsn, self._now_ns)
@@ -367,7 +352,11 @@ class SegmentMaker:
         assert self._file is not None
         self._file.write_at(at, chunks)
         self._bytes += at + sum(map(len, chunks))
-        self._file.write_at(0, [self._header()])
+        header = SegmentHeader(
+            self._seq, self._segment_lsn, self._now_ns, self._prev_end, 1, self._next_job_id,
+            self._store_uuid, self._salt, self._flags, 0, WRITER, self._incompat,
+        )  # fmt: skip
+        self._file.write_at(0, [header.encode(self._description)])
         self._file.sync()
         self.close()
         self._prev_end = self._framing.end

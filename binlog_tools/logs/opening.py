@@ -45,43 +45,35 @@ from binlog_tools.logs.stored import (
 from binlog_tools.logs.streams import StreamSource
 
 
-def sources_at(url: str) -> list[Source]:
+def store_at(url: str) -> Store:
     """:raise BadUrl: it names no store.
-    :raise OSError: it cannot be read; `NoLog`, there is none.
+    :raise OSError: it cannot be read.
     """
     store = open_store(url)
     store.check()
-    return sources_in(store)
+    return store
 
 
 def sources_in(store: Store) -> list[Source]:
-    names = ("", *filter(is_store_name, store.folders()))
-    found = [source for name in names if (source := _source(store.at(name))) is not None]
+    found = []
+    for folder in ("", *filter(is_store_name, store.folders())):
+        own = store.at(folder)
+        names = own.names()
+        archived = archived_among(names)
+        if is_servers(names):
+            found.append(Source(own, left_out=archived))
+        elif archived:
+            found.append(Source(own, is_partial=True, is_archive=True))
     if not found:
         raise NoLog(store.path)
     return found
 
 
-def _source(store: Store) -> Source | None:
-    names = store.names()
-    archived = archived_among(names)
-    if is_servers(names):
-        return Source(store, left_out=archived)
-    return Source(store, is_partial=True, is_archive=True) if archived else None
-
-
-def folders_at(url: str) -> list[Store]:
+def folders_in(store: Store, url: str) -> list[Store]:
     """The folders of the stores of an archive, or the one that the URL is.
 
-    :raise BadUrl: it names no store.
-    :raise OSError: it cannot be read; `NoLog`, there is no archive.
+    :raise NoLog: there is no archive.
     """
-    store = open_store(url)
-    store.check()
-    return folders_in(store, url)
-
-
-def folders_in(store: Store, url: str) -> list[Store]:
     every = [store.at(name) for name in ("", *filter(is_store_name, store.folders()))]
     found = [each for each in every if archived_among(each.names())]
     if not found:
@@ -103,7 +95,7 @@ def open_sources(paths: Iterable[str]) -> list[Source]:
         if is_stream(path):
             sources.append(StreamSource.at(path))
         elif is_url(path):
-            sources += sources_at(path)
+            sources += sources_in(store_at(path))
         elif os.path.isdir(path):
             sources += _of_directory(path)
         else:
@@ -231,16 +223,13 @@ class Loaded(NamedTuple):
         return loaded_jobs(self.survey, self.now_ns)
 
     def pauses(self) -> list[StoredPause]:
-        small = self.survey.small
-        return stored_pauses(small.pauses(self.now_ns, is_start=True), small.tubes)
+        return stored_pauses(self.survey.small, self.now_ns, is_start=True)
 
     def remembered_keys(self) -> list[StoredKey]:
-        small = self.survey.small
-        keys = (found.record for found in small.keys(self.now_ns, is_start=True))
-        return stored_keys(keys, small.tubes)
+        return stored_keys(self.survey.small, self.now_ns, is_start=True)
 
     def policies(self) -> list[StoredPolicy]:
-        return stored_policies(self.survey.small.policies(), self.survey.small.tubes)
+        return stored_policies(self.survey.small)
 
 
 def load(

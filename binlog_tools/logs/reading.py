@@ -2,21 +2,12 @@
 
 import struct
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
-from beanstalk_twisted.binlog.reading.segment import (
-    Hole,
-    has_content,
-    walk,
-)
+from beanstalk_twisted.binlog.reading.segment import Hole, has_content, walk
 from beanstalk_twisted.binlog.reading.survey import NamedHeader, under_their_numbers
-from beanstalk_twisted.binlog.records.others import (
-    TUBE_ID,
-    TYPE,
-    NotUnderstood,
-    Seal,
-    TubeDef,
-)
+from beanstalk_twisted.binlog.records.others import TUBE_ID, TYPE, NotUnderstood, Seal, TubeDef
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
     REHOMED,
@@ -89,11 +80,6 @@ class OpenSegment(NamedTuple):
     def pieces(self) -> Iterator[Frame | Hole]:
         return walk(self.buffer, self.header, self.end)
 
-    def tube_names(self) -> Iterator[tuple[int, bytes]]:
-        for frame in self.pieces():
-            if isinstance(frame, Frame):
-                yield from tubes_named(self.buffer, frame)
-
 
 class Broken(NamedTuple):
     source: Source
@@ -138,10 +124,8 @@ def segments(source: Source, bounds: Bounds = EVERYTHING) -> Iterator[OpenSegmen
 def _headers(source: Source) -> dict[int, NamedHeader]:
     found: dict[int, NamedHeader] = {}
     for seq, name in source.segment_names().items():
-        try:
+        with suppress(FileNotFoundError):
             found[seq] = (name, source.header(name))
-        except FileNotFoundError:
-            continue
     return under_their_numbers(found)
 
 
@@ -167,4 +151,7 @@ def tubes_named(buffer: Buffer, frame: Frame) -> Iterator[tuple[int, bytes]]:
 
 def names_ahead(opened: OpenSegment) -> Mapping[int, bytes]:
     """Tube names that a segment with re-homed records may say only behind their first use."""
-    return dict(opened.tube_names()) if opened.header.flags & REHOMED else {}
+    if not opened.header.flags & REHOMED:
+        return {}
+    found = (piece for piece in opened.pieces() if isinstance(piece, Frame))
+    return {n: name for frame in found for n, name in tubes_named(opened.buffer, frame)}

@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.files import TO_END, Files, LocalFiles
@@ -212,19 +213,15 @@ class Source(Files):
                 continue
             if not survey.segments and not survey.problems:
                 raise NoLog(self.path)
-            if look == LOOKS or not (survey.problems or survey.torn) or self._still(survey):
+            if look == LOOKS or not (survey.problems or survey.torn):
                 break
+            with suppress(FileNotFoundError):
+                if _where(survey) == _where(self._surveyed(lambda done, total: None)):
+                    break
         return survey
 
     def _surveyed(self, progress: Progress) -> Survey:
         return Survey(self, progress, not self.is_partial, self.is_archive)
-
-    def _still(self, survey: Survey) -> bool:
-        try:
-            again = self._surveyed(lambda done, total: None)
-            return _where(survey) == _where(again)
-        except FileNotFoundError:
-            return False
 
 
 def _where(survey: Survey) -> tuple[object, ...]:

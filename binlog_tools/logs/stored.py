@@ -5,11 +5,11 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.binlog.reading.survey import Survey
+from beanstalk_twisted.binlog.reading.survival import LogState
 from beanstalk_twisted.binlog.records.jobs import KEY, WITHHELD_NS, JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import (
     JOB_KINDS,
     OTHERS,
-    Pause,
     RememberedKey,
     TubePolicy,
 )
@@ -124,27 +124,26 @@ def loaded_jobs(survey: Survey, now_ns: int) -> Iterator[StoredJob]:
         yield StoredJob.of(found.image, tubes[found.image.tube_id])
 
 
-def stored_pauses(pauses: Iterable[Pause], tubes: Mapping[int, bytes]) -> list[StoredPause]:
-    """Those of tubes that have a name; so it is with keys and policies."""
+def stored_pauses(said: LogState, now_ns: int, is_start: bool = False) -> list[StoredPause]:
+    """The pauses in force, of tubes that have a name; so it is with keys and policies.
+
+    :param is_start: see `LogState.pauses`.
+    """
     return [
-        StoredPause(tubes[each.tube_id], each.seconds, each.until_ns)
-        for each in pauses
-        if each.tube_id in tubes
+        StoredPause(said.tubes[each.tube_id], each.seconds, each.until_ns)
+        for each in said.pauses(now_ns, is_start)
+        if each.tube_id in said.tubes
     ]
 
 
-def stored_keys(keys: Iterable[RememberedKey], tubes: Mapping[int, bytes]) -> list[StoredKey]:
-    return [StoredKey.of(each, tubes[each.tube_id]) for each in keys if each.tube_id in tubes]
+def stored_keys(said: LogState, now_ns: int, is_start: bool = False) -> list[StoredKey]:
+    keys = (found.record for found in said.keys(now_ns, is_start))
+    return [StoredKey.of(k, said.tubes[k.tube_id]) for k in keys if k.tube_id in said.tubes]
 
 
-def stored_policies(
-    policies: Mapping[int, TubePolicy], tubes: Mapping[int, bytes]
-) -> list[StoredPolicy]:
-    return [
-        StoredPolicy(tubes[tube_id], each.rules)
-        for tube_id, each in policies.items()
-        if tube_id in tubes
-    ]
+def stored_policies(said: LogState) -> list[StoredPolicy]:
+    policies = said.policies().items()
+    return [StoredPolicy(said.tubes[n], each.rules) for n, each in policies if n in said.tubes]
 
 
 TYPE_NAMES: Final[Mapping[int, str]] = {

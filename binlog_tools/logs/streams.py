@@ -72,7 +72,11 @@ class Assembly:
         self._position, found = message.position, decode(message.payload)
         if isinstance(found, Malformed):
             self._note_damage(message.position, found)
-        elif self._parts.passes_over(found) or self._is_displaced(found):
+        elif self._parts.passes_over(found) or not (
+            self._last_lsn
+            or isinstance(found, Note)
+            or self._mark.may_begin_with(found.write.segment)
+        ):
             self._gaps.passed_over()
         elif isinstance(found, Part):
             write = self._parts.add(found)
@@ -112,11 +116,6 @@ class Assembly:
         self._damaged += 1
         if self._damaged <= MOST_REMARKS:
             self.remarks.append(f"message {position} is left out: {found.why}")
-
-    def _is_displaced(self, found: Part | Note) -> bool:
-        if self._last_lsn or not isinstance(found, Part):
-            return False
-        return not self._mark.may_begin_with(found.write.segment)
 
     def _take_write(self, write: Write) -> None:
         header = decode_segment_header(write.content[:SEGMENT_HEADER_BYTES])

@@ -1,10 +1,10 @@
 """Jobs from one tube into another, none lost."""
 
 from collections.abc import Generator, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.commands.calls import Answer
 from beanstalk_twisted.client.commands.specs import Job
 from beanstalk_twisted.client.stats import JobStats, TubeStats
 from binlog_tools.queue.asking import bury_free, can_page, next_id, pages, peek_first
@@ -136,7 +136,10 @@ class Mover:
             self._client.use(self.target)
             new = self._client.put(job.body, priority=stats.pri, delay=delay, ttr=stats.ttr)
         except errors.ErrorReply:
-            self.give_back(job, stats.pri, is_buried, delay_s)
+            if is_buried:
+                self._client.bury(job, priority=stats.pri)
+            else:
+                self._client.release(job, priority=stats.pri, delay=delay_s)
             raise
         try:
             if buries:
@@ -149,25 +152,9 @@ class Mover:
             ) from problem
         return Moved(job.id, int(new))
 
-    def give_back(self, job: Job, priority: int, is_buried: bool, delay_s: int) -> None:
-        if is_buried:
-            self._client.bury(job, priority=priority)
-        else:
-            self._client.release(job, priority=priority, delay=delay_s)
-
 
 BATCH_JOBS: Final = 200
 """Jobs that are moved at once; larger batches are hardly quicker."""
-
-
-T = TypeVar("T")
-
-
-def _unless_gone(answer: Answer[T]) -> T | None:
-    try:
-        return answer.result
-    except errors.NotFound:
-        return None
 
 
 class DirectMover:
@@ -272,4 +259,5 @@ class DirectMover:
         """Kick jobs, but for those that somebody else has kicked."""
         with self._client.pipeline() as pipe:
             for answer in [pipe.kick_job(job) for job in jobs]:
-                _unless_gone(answer)
+                with suppress(errors.NotFound):
+                    answer.result  # noqa: B018 - it waits, and raises.

@@ -81,12 +81,6 @@ class LineFields:
             raise self._wrong(name, f"{value!r} is before 1970, when the times of a log begin")
         return found
 
-    def seconds_until(self, deadline_ns: int, now_ns: int) -> int:
-        seconds = max(0, -(-(deadline_ns - now_ns) // NS))
-        if seconds > MAX_U32:
-            raise self._wrong("deadline", f"the longest delay has {MAX_U32} seconds")
-        return seconds
-
     def log_time(self, default: int) -> int:
         found = self.time("time", default)
         if found > MAX_LOG_TIME_NS:
@@ -357,26 +351,35 @@ def documents(lines: Iterable[bytes], ignored: Counter[str]) -> Iterator[_Number
         if not line.strip():
             continue
         try:
-            document = json.loads(line)
+            document = json.loads(line, object_pairs_hook=_without_twins)
+        except _Twins as twins:
+            raise WrongLine(number, str(twins)) from None
         except (ValueError, RecursionError):
             raise WrongLine(number, "this is not JSON") from None
         if not isinstance(document, dict):
             raise WrongLine(number, "this is not a JSON object")
         if document.get("v", VERSION) != VERSION:
             raise WrongLine(number, f"version {document['v']!r} is unknown; this reads {VERSION}")
-        _count_unknown(document, ignored)
+        known = FIELDS.get(str(document.get("kind", "job")), document.keys())
+        unknown, tags = document.keys() - known, document.get("tags")
+        if isinstance(tags, dict):
+            unknown |= {f"tags.{name}" for name in tags.keys() - FIELDS["tags"]}
+        for name in unknown:
+            if name in ignored or len(ignored) < MAX_IGNORED:
+                ignored[name] += 1
         yield number, document
 
 
-def _count_unknown(document: Mapping[str, Any], ignored: Counter[str]) -> None:
-    known = FIELDS.get(str(document.get("kind", "job")), document.keys())
-    unknown = document.keys() - known
-    tags = document.get("tags")
-    if isinstance(tags, dict):
-        unknown |= {f"tags.{name}" for name in tags.keys() - FIELDS["tags"]}
-    for name in unknown:
-        if name in ignored or len(ignored) < MAX_IGNORED:
-            ignored[name] += 1
+class _Twins(ValueError):
+    """An object has a key twice."""
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    document = dict(pairs)
+    if len(document) < len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        raise _Twins(f"{max(counts, key=counts.__getitem__)!r} stands there twice; leave one out")
+    return document
 
 
 def _read_head(numbered: Iterator[_Numbered], now_ns: int) -> tuple[_Head, list[_Numbered]]:
@@ -473,7 +476,10 @@ def read_job(fields: LineFields, job_id: int, now_ns: int) -> StoredJob:
     deadline = _deadline(fields, state, delay_s, tags, now_ns)
     if state is State.DELAYED and "delay_s" not in fields.document and deadline != NEVER_NS:
         # A server lets no job wait longer than its delay: its clock may have jumped.
-        delay_s = fields.seconds_until(deadline, now_ns)
+        delay_s = max(0, -(-(deadline - now_ns) // NS))
+        if delay_s > MAX_U32:
+            why = f"deadline: the longest delay has {MAX_U32} seconds"
+            raise WrongLine(fields.number, why)
     reserves, timeouts, releases, buries, kicks = (
         fields.whole(name, MAX_U32, 0) for name in COUNTERS
     )

@@ -85,7 +85,9 @@ class Journal:
         size = 0
         for line in file:
             if not line.endswith(b"\n"):
-                if not size and not self._begins(line):
+                # It may be a part of our first line: nothing is sent before that is durable.
+                head = json.dumps(self._head)[:-1].encode()
+                if not size and not (head.startswith(line) or line.startswith(head)):
                     raise ValueError
                 break
             document = json.loads(line)
@@ -98,11 +100,6 @@ class Journal:
                     raise ValueError
             size += len(line)
         return size
-
-    def _begins(self, part: bytes) -> bool:
-        """Whether this is a part of our first line.  Nothing is sent before that is durable."""
-        head = json.dumps(self._head)[:-1].encode()
-        return head.startswith(part) or part.startswith(head)
 
     def _take(self, document: dict[str, Any]) -> None:
         if "sent" in document:

@@ -22,6 +22,7 @@ from binlog_tools.logs.stored import (
     StoredPause,
     StoredPolicy,
     stored_keys,
+    stored_pauses,
 )
 from binlog_tools.tube_names import is_tube_name
 
@@ -142,7 +143,7 @@ def plan(
     for job_id, each in sorted(live.jobs.items()):
         job = released(promoted(stored(each, live.tubes), now_ns))
         chosen.take(job_id, each, job, is_wanted=selection.has_job(job))
-    pauses = {pause.tube: pause for pause in live.pauses_at(now_ns)}
+    pauses = {pause.tube: pause for pause in stored_pauses(live, now_ns)}
     jobs = chosen.in_order()
     return Plan(
         source, jobs, live.tubes, pauses, now_ns, words, chosen.unusable, chosen.unnamed,
@@ -159,23 +160,19 @@ def _of_tubes(
     if selection._replace(tubes=None) == Selection():
         tubes = {each for each, name in live.tubes.items()
                  if selection.tubes is None or name in selection.tubes}  # fmt: skip
-        names = {each: live.tubes[each] for each in tubes}
-        keys = stored_keys((found.record for found in live.keys(now_ns)), names)
+        keys = [each for each in stored_keys(live, now_ns)
+                if selection.tubes is None or each.tube in selection.tubes]  # fmt: skip
     else:
         tubes, keys = used, []
     policies = [StoredPolicy(live.tubes[each], policy.rules)
                 for each, policy in live.policies().items() if each in tubes]  # fmt: skip
-    sound = [_sound(each) for each in policies] if "tube-policy" in words else []
+    # As much of each as a client may set: another version may have written the log.
+    sound = [each._replace(rules=sound_rules(each.rules) if is_tube_name(each.tube) else {})
+             for each in policies if "tube-policy" in words]  # fmt: skip
     named = [each for each in keys if is_tube_name(each.tube) and is_tube_name(each.key)]
     named = sorted(named, key=lambda each: each.tube) if "put idp:" in words else []
     lost = len(policies) - sum(each in policies for each in sound)
     return OfTubes([each for each in sound if each.rules], named, lost, len(keys) - len(named))
-
-
-def _sound(policy: StoredPolicy) -> StoredPolicy:
-    """As much of a policy as a client may set: another version may have written the log."""
-    is_named = is_tube_name(policy.tube)
-    return policy._replace(rules=sound_rules(policy.rules) if is_named else {})
 
 
 class _Chosen:

@@ -197,16 +197,14 @@ class Putter:
             self.need_bury()
         batches: list[list[Numbered]] = []
         for each in window:
-            if batches and self._go_together(batches[-1][-1].job, each.job):
+            mates = (batches[-1][-1].job, each.job) if batches else ()
+            if mates and mates[0].tube == each.job.tube and all(map(self._is_batched, mates)):
                 batches[-1].append(each)
             else:
                 batches.append([each])
         too_big = self._send(batches, buried)
         if too_big:
             self._send([[each] for each in too_big], buried)
-
-    def _go_together(self, one: StoredJob, other: StoredJob) -> bool:
-        return one.tube == other.tube and self._is_batched(one) and self._is_batched(other)
 
     def _is_batched(self, job: StoredJob) -> bool:
         return self.knows_keys and not (job.tags is not None and job.tags.holds_key)

@@ -164,7 +164,12 @@ def merge(
                 first = next((each for each in before if job.job_id in each.ids), None)
                 if first is not None:
                     if not accepts_copies and not own.stores.isdisjoint(first.stores):
-                        raise _same_jobs(first.path, own.path, job.job_id)
+                        raise SameJobs(
+                            f"{first.path} and {own.path}: one was made from the other, or both "
+                            f"from one log, and both have job {job.job_id}: it would be there "
+                            "twice; nothing was written. 'binlog-inspect diff' shows what differs. "
+                            "If they are different jobs, say --accept-copies."
+                        )
                     notice(Renumbered(log.source.path, job.job_id, next_id))
                     new.add(job._replace(job_id=next_id))
                     next_id += 1
@@ -225,14 +230,6 @@ def _stores_of(log: Loaded) -> frozenset[str]:
     made_from = {uuid for raw in headers for uuid in origin_stores(decode_description(bytes(raw)))}
     own = {segment.header.store_uuid.hex() for segment in log.survey.segments[:1]}
     return frozenset(own | made_from)
-
-
-def _same_jobs(first: str, second: str, job_id: int) -> SameJobs:
-    return SameJobs(
-        f"{first} and {second}: one was made from the other, or both from one log, and both have "
-        f"job {job_id}: it would be there twice; nothing was written. 'binlog-inspect diff' shows "
-        f"what differs. If they are different jobs, say --accept-copies."
-    )
 
 
 def _refuse_copies(logs: Sequence[Loaded]) -> None:

@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.reading.segment import Hole
 from beanstalk_twisted.binlog.reading.survival import Doubt, Hidden, HiddenRecords, hidden_in
 from beanstalk_twisted.binlog.records.jobs import FULL, Kind
 from beanstalk_twisted.binlog.records.others import JOB_ID, JOB_KINDS, TS_NS, TUBE_ID, TYPE
@@ -16,12 +15,7 @@ from binlog_tools.inspect.listing import fields_of_job, released
 from binlog_tools.logs.live_set import Bodies, LiveJob, LiveSet, full_job, stored
 from binlog_tools.logs.new_log import Floors, NewDirectory, NewLog, Origin, OriginSource, Written
 from binlog_tools.logs.quantities import format_time_exactly
-from binlog_tools.logs.reading import (
-    Broken,
-    OpenSegment,
-    names_ahead,
-    segments,
-)
+from binlog_tools.logs.reading import Broken, OpenSegment, names_ahead, segments
 from binlog_tools.logs.sources import Source
 from binlog_tools.logs.stored import LOST_AND_FOUND, Selection, StoredJob
 from binlog_tools.rewrite.rewriting import write_file
@@ -55,7 +49,7 @@ class Deleted(NamedTuple):
 
 
 class _Watch(LiveSet):
-    """A live set that notes what is taken out of it."""
+    """A live set that notes what is taken out of it, and what cannot be read."""
 
     def __init__(self, selection: Selection) -> None:
         super().__init__()
@@ -66,6 +60,55 @@ class _Watch(LiveSet):
         self._full_lsns: dict[int, int] = {}
         self._lsns: dict[int, int] = {}
         self._known: dict[int, tuple[int, int]] = {}
+        self._gaps: list[Gap] = []
+        self._missing: list[tuple[int, Gap]] = []
+        self._uuid = ""
+        self._next_seq = self._next_lsn = 0
+        self._next_full_id = 1
+
+    def take_segment(self, opened: OpenSegment | Broken) -> None:
+        if self._next_seq and opened.seq > self._next_seq:
+            gap = Gap.missing(self._next_seq, opened.seq - 1)
+            self._missing.append((opened.seq - 1, gap))
+        self._next_seq = opened.seq + 1
+        if isinstance(opened, Broken):
+            self._gaps.append(Gap.of(opened))
+            return
+        header, buffer = opened.header, opened.buffer
+        self._uuid = header.store_uuid.hex()
+        self._next_full_id = max(self._next_full_id, header.next_job_id)
+        self.tubes.update(names_ahead(opened))
+        if self._next_lsn and header.first_lsn > self._next_lsn:
+            self.hidden.append(Hidden(self._next_lsn, header.first_lsn - 1))
+        self._next_lsn = max(self._next_lsn, header.first_lsn)
+        is_damaged = False
+        for piece in opened.pieces():
+            self._next_lsn = max(self._next_lsn, piece.next_lsn or 0)
+            if isinstance(piece, Frame):
+                self.take(buffer, piece, opened.seq)
+                for kind, job_id in frames.kinds_and_ids(buffer, piece):
+                    if kind in FULL:
+                        self._next_full_id = max(self._next_full_id, job_id + 1)
+                continue
+            if not is_damaged:
+                is_damaged = True
+                self.hidden += hidden_in(buffer, header, opened.end)
+            self._gaps.append(Gap.of(opened, piece))
+            if piece.frame is not None and frames.has_sound_records(buffer, piece.frame):
+                self.take_damaged(buffer, piece.frame, opened.seq)
+
+    def result(self, source: Source) -> Deleted:
+        gaps = self._gaps
+        if self._missing:
+            # Segments that a TRIM has freed are not missed.
+            trim_seq = source.survey().small.trim_seq
+            gaps = gaps + [gap for last_seq, gap in self._missing if last_seq >= trim_seq]
+        last_lsn = max(self._next_lsn - 1, 0)
+        return Deleted(
+            list(self.deleted()), self.tubes, self.without_body, gaps,
+            Floors(last_lsn, self._next_full_id, self.time_ns),
+            OriginSource(source.path, self._uuid, last_lsn),
+        )  # fmt: skip
 
     def take(self, buffer: Buffer, frame: Frame, seq: int, count: int | None = None) -> None:
         self._note_lsns(buffer, frame)
@@ -131,69 +174,10 @@ def find_deleted(source: Source, selection: Selection) -> Deleted:
 
     :raise OSError: the log cannot be read.
     """
-    reading = _Reading(selection)
+    watch = _Watch(selection)
     for opened in segments(source):
-        reading.take(opened)
-    return reading.result(source)
-
-
-class _Reading:
-    def __init__(self, selection: Selection) -> None:
-        self._watch = _Watch(selection)
-        self._gaps: list[Gap] = []
-        self._missing: list[tuple[int, Gap]] = []
-        self._uuid = ""
-        self._next_seq = self._next_lsn = 0
-        self._next_job_id = 1
-
-    def take(self, opened: OpenSegment | Broken) -> None:
-        if self._next_seq and opened.seq > self._next_seq:
-            gap = Gap.missing(self._next_seq, opened.seq - 1)
-            self._missing.append((opened.seq - 1, gap))
-        self._next_seq = opened.seq + 1
-        if isinstance(opened, Broken):
-            self._gaps.append(Gap.of(opened))
-            return
-        header, watch = opened.header, self._watch
-        self._uuid = header.store_uuid.hex()
-        self._next_job_id = max(self._next_job_id, header.next_job_id)
-        watch.tubes.update(names_ahead(opened))
-        if self._next_lsn and header.first_lsn > self._next_lsn:
-            watch.hidden.append(Hidden(self._next_lsn, header.first_lsn - 1))
-        self._next_lsn = max(self._next_lsn, header.first_lsn)
-        is_damaged = False
-        for piece in opened.pieces():
-            if isinstance(piece, Frame):
-                watch.take(opened.buffer, piece, opened.seq)
-                self._next_lsn = max(self._next_lsn, piece.next_lsn)
-                for kind, job_id in frames.kinds_and_ids(opened.buffer, piece):
-                    if kind in FULL:
-                        self._next_job_id = max(self._next_job_id, job_id + 1)
-                continue
-            if not is_damaged:
-                is_damaged = True
-                watch.hidden += hidden_in(opened.buffer, header, opened.end)
-            self._take_hole(opened, piece)
-
-    def _take_hole(self, opened: OpenSegment, hole: Hole) -> None:
-        self._gaps.append(Gap.of(opened, hole))
-        self._next_lsn = max(self._next_lsn, hole.next_lsn or 0)
-        frame = hole.frame
-        if frame is not None and frames.has_sound_records(opened.buffer, frame):
-            self._watch.take_damaged(opened.buffer, frame, opened.seq)
-
-    def result(self, source: Source) -> Deleted:
-        gaps, watch = self._gaps, self._watch
-        if self._missing:
-            # Segments that a TRIM has freed are not missed.
-            trim_seq = source.survey().small.trim_seq
-            gaps = gaps + [gap for last_seq, gap in self._missing if last_seq >= trim_seq]
-        last_lsn = max(self._next_lsn - 1, 0)
-        return Deleted(
-            list(watch.deleted()), watch.tubes, watch.without_body, gaps,
-            Floors(last_lsn, self._next_job_id, watch.time_ns),
-            OriginSource(source.path, self._uuid, last_lsn),
-        )  # fmt: skip
+        watch.take_segment(opened)
+    return watch.result(source)
 
 
 def restored(source: Source, deleted: Deleted) -> Iterator[tuple[DeletedJob, StoredJob]]:

@@ -5,7 +5,6 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from functools import partial
-from operator import attrgetter
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.reading.survival import HiddenRecords, Why
@@ -89,6 +88,7 @@ class Judge:
         :param torn_lsn: from here on nothing was confirmed, None if nothing is torn.
         """
         live.forget_dead()
+        live.newest = {kind: dict(sorted(found.items())) for kind, found in live.newest.items()}
         self._live = live
         self._hidden = hidden
         self._torn_lsn = torn_lsn
@@ -115,15 +115,13 @@ class Judge:
         yield from self._claims()
 
     def pauses(self) -> list[StoredPause]:
-        pauses = sorted(self._live.pauses(self._live.time_ns), key=attrgetter("tube_id"))
-        return stored_pauses(pauses, self._live.tubes)
+        return stored_pauses(self._live, self._live.time_ns)
 
     def policies(self) -> list[StoredPolicy]:
-        return stored_policies(self._live.policies(), self._live.tubes)
+        return stored_policies(self._live)
 
     def remembered_keys(self) -> list[StoredKey]:
-        keys = (found.record for found in self._live.keys(self._live.time_ns))
-        return stored_keys(sorted(keys, key=attrgetter("tube_id", "key")), self._live.tubes)
+        return stored_keys(self._live, self._live.time_ns)
 
     def _place_of_body(self, job_id: int) -> tuple[int, int]:
         entry = self._live.table[job_id]

@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from beanstalk_twisted.binlog.reading.segment import has_content
@@ -321,17 +322,12 @@ class LiveJobs(LogState):
         elif kind == TubeDef.kind:
             self._name(raw[TUBE_ID], data)
         elif data is not None or kind not in WITH_DATA:
-            self._note(raw, data or b"", seq, piece.frame.base_lsn + at)
-
-    def _note(self, raw: Raw, data: bytes, seq: int, lsn: int) -> None:
-        try:
-            record = decode_record(raw, data)
-        except NotUnderstood:
-            return
-        self.note(record, seq, lsn)
-        if isinstance(record, RememberedKey):
-            # It was written because the job is gone, wherever its deletion stood.
-            self._delete(record.job_id)
+            with suppress(NotUnderstood):
+                record = decode_record(raw, data or b"")
+                self.note(record, seq, piece.frame.base_lsn + at)
+                if isinstance(record, RememberedKey):
+                    # It was written because the job is gone, wherever its deletion stood.
+                    self._delete(record.job_id)
 
     def _name(self, tube_id: int, name: bytes | None) -> None:
         if name and len(name) <= MAX_TUBE_NAME_BYTES:

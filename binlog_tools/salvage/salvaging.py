@@ -391,7 +391,10 @@ class Report:
             "shared_keys": [shared_key_fields(each) for each in self.shared_keys],
             "records": salvage.live_jobs.records, "hidden": self.hidden,
             "most_deleted": self.most_deleted,
-            "holes": [_hole(hole) for hole in salvage.holes],
+            "holes": [
+                {**hole._asdict(), "types": None if hole.types is None else types_of(hole),
+                 "most_puts": hole.likely_puts} for hole in salvage.holes
+            ],
             "places": [place._asdict() for place in self.places],
             "torn_lsn": salvage.torn_lsn, "missing": salvage.missing, "rebuilt": salvage.rebuilt,
             "left_out": salvage.plan.left_out, "options": salvage.options,
@@ -409,11 +412,6 @@ def _job(each: Judgement) -> Mapping[str, object]:
         "put_into": None if each.new_tube is None else text_of(each.new_tube),
         "claimed_id": each.claimed_id, "outdated": each.is_outdated,
     }  # fmt: skip
-
-
-def _hole(hole: Hole) -> Mapping[str, object]:
-    types = None if hole.types is None else types_of(hole)
-    return {**hole._asdict(), "types": types, "most_puts": hole.likely_puts}
 
 
 def types_of(hole: Hole) -> Mapping[str, int]:

@@ -255,17 +255,13 @@ class _Search:
             self._end = max(self._end, frame.end)
         if piece.has_records:
             self._lsn = max(self._lsn, frame.next_lsn)
-        self._keep_better(piece)
-
-    def _keep_better(self, piece: Piece) -> None:
-        base_lsn = piece.frame.base_lsn
-        other = self._found.get(base_lsn)
-        if not piece.frame.n_rec:
+        other = self._found.get(frame.base_lsn)
+        if not frame.n_rec:
             return
         if other is not None and piece.has_heap and other.has_heap:
-            self._foreign.append((piece.frame.offset, piece.frame.end))
+            self._foreign.append((frame.offset, frame.end))
         elif other is None or _worth(piece) > _worth(other):
-            self._found[base_lsn] = piece
+            self._found[frame.base_lsn] = piece
 
     def _moved(self, piece: Piece) -> Piece:
         """What follows a frame says how many bytes were put into it or taken out of it."""

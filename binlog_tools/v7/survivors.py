@@ -339,7 +339,7 @@ class Survivors:
         standing = self.jobs.get(fields.job_id)
         if standing is None:
             self._orphan(record)
-        elif not _agrees(fields, standing.fields):
+        elif _lasting(fields) != _lasting(standing.fields):
             self._contradicts(fields.job_id, record.offset, "it is not of the job with this id")
         elif fields.state == records.GONE:
             self.counts.deleted += 1
@@ -376,12 +376,8 @@ def _in_its_place(job: Job, standing: Job) -> Job:
     return job._replace(buried_at=at, ids_before=standing.ids_before)
 
 
-def _agrees(fields: Fields, other: Fields) -> bool:
-    return (
-        fields.created_ns == other.created_ns
-        and fields.ttr_ns == other.ttr_ns
-        and fields.body_size == other.body_size
-    )
+def _lasting(fields: Fields) -> tuple[int, int, int]:
+    return fields.created_ns, fields.ttr_ns, fields.body_size
 
 
 def _mended(fields: Fields, job_id: int) -> Fields:

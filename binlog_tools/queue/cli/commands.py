@@ -1,14 +1,14 @@
 """The subcommands of ``beanstalk``, and how a call of it ends."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import click
 
 from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.programs import INTERRUPTS
 from beanstalk_twisted.version import VERSION
-from binlog_tools.console.groups import CONTEXT, LateGroup, Parsed
+from binlog_tools.console.groups import CONTEXT, LateGroup, Parsed, as_json
 from binlog_tools.queue.cli.exits import PROGRAM, WORDS
 
 COMMANDS: Final[Mapping[str, str]] = {
@@ -21,31 +21,13 @@ COMMANDS: Final[Mapping[str, str]] = {
     "health": "draining", "doctor": "binlog_tools.doctor.command",
     "token": "binlog_tools.access", "access": "binlog_tools.access",
 }  # fmt: skip
-"""The module of each subcommand, of this package or with its whole name, in the order of the help;
-there it is the function so named.
-"""
-
-HERE: Final = "binlog_tools.queue.cli"
-
-PYTHON_NAMES: Final[Mapping[str, str]] = {
-    "list": "list_jobs",
-    "forget-key": "forget_key",
-    "export": "export_jobs",
-    "import": "import_jobs",
-}
-"""Functions that cannot be named like their subcommands."""
 
 
 class Commands(LateGroup):
     program = PROGRAM
+    modules = COMMANDS
+    package = "binlog_tools.queue.cli"
     words = WORDS
-    places: ClassVar = {
-        name: (
-            module if module.startswith("binlog_tools.") else f"{HERE}.{module}",
-            PYTHON_NAMES.get(name, name),
-        )
-        for name, module in COMMANDS.items()
-    }
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -79,7 +61,8 @@ class Commands(LateGroup):
     help="Show the server the token in this file before anything else; also BEANSTALK_TOKEN, the "
     "token itself.",
 )  # fmt: skip
-def cli(address: Address | None, token_file: str | None) -> None:
+@as_json
+def cli(address: Address | None, token_file: str | None, is_json: bool) -> None:
     """Put jobs into a beanstalkd, take them out, look at them and after them.
 
     The server is --server, before the subcommand or behind it, or BEANSTALK_SERVER, or

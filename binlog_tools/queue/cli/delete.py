@@ -160,7 +160,7 @@ def purge_of(queue: "Client", tube: bytes, states: Sequence[str]) -> TubePurge:
 @click.option("--all", "is_all", is_flag=True, help="All jobs of a tube and state.")
 @click.option("-y", "--yes", is_flag=True, help="With --all, do not ask.")
 @options.as_json
-def delete(
+def delete_command(
     jobs: tuple[int, ...], address: Address, tube: bytes | None, states: tuple[str, ...],
     is_all: bool, yes: bool, is_json: bool,
 ) -> None:  # fmt: skip
@@ -244,7 +244,7 @@ def _run(purge: TubePurge, stop: DeferredSignal) -> None:
 )  # fmt: skip
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @options.as_json
-def flush(
+def flush_command(
     tube: bytes, address: Address, states: tuple[str, ...], yes: bool, is_json: bool
 ) -> None:  # fmt: skip
     """Delete all jobs of TUBE that nobody has reserved, or those in a state, by one command.
@@ -292,7 +292,7 @@ def _counts(queue: "Client", tube: bytes, states: Sequence[str]) -> dict[str, in
 @click.argument("key", type=options.TUBE)
 @options.server
 @options.as_json
-def forget_key(tube: bytes, key: bytes, address: Address, is_json: bool) -> None:
+def forget_key_command(tube: bytes, key: bytes, address: Address, is_json: bool) -> None:
     """Forget the unique KEY of a deleted job, or of a batch, of TUBE, so that it can be put again.
 
     \b
@@ -320,7 +320,9 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 )  # fmt: skip
 @click.option("-y", "--yes", is_flag=True, help="With --kick, do not ask.")
 @options.as_json
-def dead(tube: bytes, address: Address, bound: int | None, yes: bool, is_json: bool) -> None:
+def dead_command(
+    tube: bytes, address: Address, bound: int | None, yes: bool, is_json: bool
+) -> None:
     """Show the dead letters of TUBE, or let them be tried again there.
 
     Those are shown that are in TUBE, or in the tube where its dead letters go now.  --kick says how
@@ -366,15 +368,13 @@ def _show(queue: "Client", tube: bytes, is_json: bool) -> None:
         for place, job in letters():
             Output(True).document({"tube": place, **numbers(job)})
     else:
-        Output().table(COLUMNS, (_row(place, job) for place, job in letters()))
+        Output().table(COLUMNS, (
+            [job.id, job.dead_reason, _moment(job.dead_at), place, job.pri, job.reserves, job.age,
+             job.size] for place, job in letters()
+        ))  # fmt: skip
     _tell_of_kicked(queue, tube)
     if not found:
         fail(NOTHING, _none_of(queue, tube))
-
-
-def _row(place: str, job: ListedJob) -> list[object]:
-    rest = [job.pri, job.reserves, job.age, job.size]
-    return [job.id, job.dead_reason, _moment(job.dead_at), place, *rest]
 
 
 def _moment(unix_s: int) -> str:

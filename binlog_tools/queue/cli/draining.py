@@ -107,7 +107,7 @@ WITHOUT_RIGHT: Final = "well: it answers; what it has is not shown without a rig
 @click.command("drain")
 @options.server
 @options.as_json
-def drain(address: Address, is_json: bool) -> None:
+def drain_command(address: Address, is_json: bool) -> None:
     """Let the server refuse new jobs, until `undrain` or its next start; workers go on."""
     with options.connected(address) as queue:
         need(queue, "drain", "SIGUSR1 to its process makes it refuse new jobs")
@@ -118,7 +118,7 @@ def drain(address: Address, is_json: bool) -> None:
 @click.command("undrain")
 @options.server
 @options.as_json
-def undrain(address: Address, is_json: bool) -> None:
+def undrain_command(address: Address, is_json: bool) -> None:
     """Let the server take new jobs again."""
     with options.connected(address) as queue:
         need(queue, "undrain", "it takes new jobs again when it was started anew")
@@ -141,7 +141,7 @@ def _standby(name: str) -> str:
 )  # fmt: skip
 @options.server
 @options.as_json
-def promote(standby: str | None, timeout: float, address: Address, is_json: bool) -> None:
+def promote_command(standby: str | None, timeout: float, address: Address, is_json: bool) -> None:
     """Let the active server of a replicated queue hand over to STANDBY, or to whichever has the
     most, and wait until that is active.
 
@@ -189,7 +189,7 @@ def _tell_outcome(
     metavar="S", help="Seconds for the connection, and again for the answer.",
 )  # fmt: skip
 @options.as_json
-def health(address: Address, timeout: float, is_json: bool) -> None:
+def health_command(address: Address, timeout: float, is_json: bool) -> None:
     """Ask the server how it is: 0 if it answers in time, 4 if not.
 
     A server that drains is well; so is one with a full disk, where workers go on, and one whose
@@ -209,7 +209,9 @@ def health(address: Address, timeout: float, is_json: bool) -> None:
     is_draining = bool(stats.get("draining"))
     if is_json:
         said: dict[str, object] = {"is_healthy": True, "jobs": jobs, "draining": is_draining}
-        Output(True).document(said | ({"replication": _texts(replication)} if replication else {}))
+        if replication:
+            said["replication"] = {key: str(value) for key, value in replication.items()}
+        Output(True).document(said)
         return
     draining = ", draining" if is_draining else ""
     Output().line(f"well: {told(jobs, 'job')}{draining}")
@@ -233,10 +235,6 @@ def _asked(address: Address, timeout: float) -> tuple[ServerStats, ReplicationSt
                 raise errors.ServerSilent(silence) from problem
             raise
         return stats, _replication(queue) if "replication-role" in stats else None
-
-
-def _texts(said: ReplicationStats) -> dict[str, str]:
-    return {key: str(value) for key, value in said.items()}
 
 
 def _replication(queue: "Client") -> ReplicationStats | None:
@@ -272,3 +270,21 @@ def _replication_in_words(said: ReplicationStats) -> str:
         leader = said.stream_leader
         stream += f", led by {leader}" if leader else ", without a leader"
     return f"replicated: {said.name} is active, {standbys}{lack}; {stream}"
+
+
+def replication_words(server: ServerStats) -> str:
+    """Of a replicated queue: its role, its standbys, and what the stream or they lack."""
+    if "replication-role" not in server:
+        return ""
+    standbys = str(server["replication-standbys"]).split()
+    words = f"  {server['replication-role']}, {told(len(standbys), 'standby', 'standbys')}"
+    if waiting := str(server.get("replication-standbys-not-in-sync", "")).split():
+        words += f", not in sync: {', '.join(waiting)}"
+    if behind := int(str(server["replication-messages-behind"])):
+        words += f", up to {told(behind, 'message')} behind"
+    if records := int(str(server["replication-lag-records"])):
+        since_s = server["replication-lag-seconds"]
+        words += f", {told(records, 'record')} not replicated since {since_s} s"
+    if gone := str(server.get("replication-copies-behind", "")).split():
+        words += f", the stream lacks {', '.join(gone)}"
+    return words

@@ -38,7 +38,7 @@ ids: Final = click.argument("jobs", metavar="ID...", nargs=-1, required=True, ty
 @options.state("Of the tube, the first job in this state.", *STATES, RESERVED)
 @options.raw
 @options.as_json
-def peek(
+def peek_command(
     job: int | None, address: Address, tube: bytes, state: str, raw: bool, is_json: bool
 ) -> None:
     """Look at a job: the one of that number, or the first of a tube.  It stays as it is.
@@ -92,7 +92,9 @@ def each(jobs: Sequence[int], do: Callable[[int], object], done: str, is_json: b
     help="With this priority; without it, as it is.",
 )  # fmt: skip
 @options.as_json
-def bury(jobs: tuple[int, ...], address: Address, priority: int | None, is_json: bool) -> None:
+def bury_command(
+    jobs: tuple[int, ...], address: Address, priority: int | None, is_json: bool
+) -> None:
     """Bury jobs that nobody has reserved: they are put aside until they are kicked.
 
     Needs beanstalkd 1.12 or newer, for only who has reserved a job may bury it.  Its counter of
@@ -114,7 +116,7 @@ def bury(jobs: tuple[int, ...], address: Address, priority: int | None, is_json:
 @click.option("-n", "--count", type=click.IntRange(1, options.MAX_U32), help="At most so many.")
 @click.option("--all", "is_all", is_flag=True, help="All buried jobs of the tube.")
 @options.as_json
-def kick(
+def kick_command(
     jobs: tuple[int, ...], address: Address, tube: bytes, count: int | None, is_all: bool,
     is_json: bool,
 ) -> None:  # fmt: skip
@@ -173,7 +175,7 @@ def _kick_tube(queue: "Client", tube: bytes, count: int | None) -> int:
 @ids
 @options.server
 @options.as_json
-def cancel(jobs: tuple[int, ...], address: Address, is_json: bool) -> None:
+def cancel_command(jobs: tuple[int, ...], address: Address, is_json: bool) -> None:
     """Cancel jobs, also those that a worker has reserved: they are deleted.
 
     A worker learns of it at its next touch, and ends what it does then.
@@ -196,7 +198,7 @@ def cancel(jobs: tuple[int, ...], address: Address, is_json: bool) -> None:
 @click.option("-n", "--count", type=click.IntRange(1), help="At most so many.")
 @click.option("--kick", is_flag=True, help="Buried jobs are ready in the new tube.")
 @options.as_json
-def move(
+def move_command(
     target: bytes, jobs: tuple[int, ...], address: Address, source: bytes | None, state: str,
     count: int | None, kick: bool, is_json: bool,
 ) -> None:  # fmt: skip
@@ -240,7 +242,9 @@ def move(
         with DeferredSignal() as stop, closing(found):
             while stop.number is None and (batch := next(found, None)) is not None:
                 moved += len(batch)
-                _show(output, batch)
+                for each in batch:
+                    output.document(each._asdict()) if is_json else output.row(each)
+                sys.stdout.flush()  # Somebody may wait for what we know.
         if mover.later is not None:
             warn(
                 f"{told(moved, 'job')} moved; job {mover.later}, put since, is now the first, so "
@@ -263,15 +267,6 @@ _Batches = Generator[Sequence[Moved], None, None]
 """Jobs that were moved; what is given together must not stay half done."""
 
 
-def _show(output: Output, batch: Sequence[Moved]) -> None:
-    for moved in batch:
-        if output.is_json:
-            output.document(moved._asdict())
-        else:
-            output.row(moved)
-    sys.stdout.flush()  # Somebody may wait for what we know.
-
-
 @click.command("edit")
 @click.argument("job", metavar="ID", type=options.JOB)
 @options.server
@@ -290,7 +285,7 @@ def _show(output: Output, batch: Sequence[Moved]) -> None:
 )  # fmt: skip
 @options.may_be_empty
 @options.as_json
-def edit(
+def edit_command(
     job: int, address: Address, priority: int | None, delay: int | None, ttr: int | None,
     source: BinaryIO | None, may_be_empty: bool, is_json: bool,
 ) -> None:  # fmt: skip

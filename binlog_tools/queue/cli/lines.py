@@ -1,11 +1,10 @@
 """``beanstalk list``, ``export`` and ``import``; what they do is imported when it is called."""
 
 import re
-from typing import BinaryIO
+from typing import Any
 
 import click
 
-from beanstalk_twisted.client.addresses import Address
 from binlog_tools.console.groups import FiniteRange, Parsed
 from binlog_tools.logs.quantities import parse_size
 from binlog_tools.queue.cli import options
@@ -34,10 +33,7 @@ def _pattern(text: str) -> re.Pattern[bytes]:
     help="Only jobs with this regular expression in their bodies.",
 )  # fmt: skip
 @options.as_json
-def list_jobs(
-    tube: bytes, address: Address, states: tuple[str, ...], limit: int | None, has_bodies: bool,
-    pattern: re.Pattern[bytes] | None, is_json: bool,
-) -> None:  # fmt: skip
+def list_command(**words: Any) -> None:
     """Show the jobs of TUBE ('default' without it), and change nothing.
 
     Ready ones stand in the order in which they are given out, delayed ones as their delays end,
@@ -55,7 +51,7 @@ def list_jobs(
     """
     from binlog_tools.queue.cli.transfers import list_tube
 
-    list_tube(tube, address, states, limit, has_bodies, pattern, is_json)
+    list_tube(**words)
 
 
 @click.command("export")
@@ -70,9 +66,7 @@ def list_jobs(
     help="Write to this file, which is replaced when all is written.",
 )  # fmt: skip
 @options.as_json
-def export_jobs(
-    tube: bytes, address: Address, states: tuple[str, ...], target: str | None, is_json: bool
-) -> None:  # fmt: skip
+def export_command(**words: Any) -> None:
     """Write the jobs of a tube as JSON lines, with all their fields, and change nothing.
 
     `beanstalk import` puts them again, here or elsewhere; `binlog-inspect import` makes a log of
@@ -87,7 +81,7 @@ def export_jobs(
     """
     from binlog_tools.queue.cli.transfers import export_tube
 
-    export_tube(tube, address, states, target)
+    export_tube(**words)
 
 
 @click.command("import")
@@ -111,10 +105,7 @@ def export_jobs(
     show_default="64M", help="The longest line.",
 )  # fmt: skip
 @options.as_json
-def import_jobs(
-    file: BinaryIO, address: Address, tube: bytes | None, rate: float | None,
-    journal_path: str | None, uncertain: str, max_line: int, is_json: bool,
-) -> None:  # fmt: skip
+def import_command(**words: Any) -> None:
     """Put the jobs of JSON lines, as export writes them; FILE may be - for stdin.
 
     With priority, TTR, what is left of the delay, tags and body; buried ones are buried again.  A
@@ -131,4 +122,4 @@ def import_jobs(
     """
     from binlog_tools.queue.cli.transfers import import_file
 
-    import_file(file, address, tube, rate, journal_path, uncertain, max_line, is_json)
+    import_file(**words)

@@ -13,7 +13,7 @@ from beanstalk_twisted.client.addresses import FORMS, Address, token_of
 from beanstalk_twisted.client.commands.specs import Job
 from beanstalk_twisted.client.errors import ClientError, NotFound
 from binlog_tools.console.errors import REPORTS
-from binlog_tools.console.groups import Parsed, did_you_mean
+from binlog_tools.console.groups import Inherited, Parsed, did_you_mean
 from binlog_tools.console.groups import as_json as as_json
 from binlog_tools.console.output import Output
 from binlog_tools.console.wording import body_fields, told
@@ -53,17 +53,8 @@ JOB: Final = _JobNumber(0, (1 << 64) - 1)
 SECONDS: Final = click.IntRange(0, MAX_U32)
 
 
-class _ServerOption(click.Option):
+class _ServerOption(Inherited):
     """``--server`` of a subcommand, else before it, else in the environment."""
-
-    def consume_value(
-        self, ctx: click.Context, opts: Mapping[str, Any]
-    ) -> tuple[Any, ParameterSource]:
-        value, source = super().consume_value(ctx, opts)
-        before = ctx.parent.params.get(self.name) if ctx.parent else None
-        if source is ParameterSource.COMMANDLINE or before is None:
-            return value, source
-        return before, ParameterSource.COMMANDLINE
 
     def process_value(self, ctx: click.Context, value: Any) -> Any:
         address = super().process_value(ctx, value)
@@ -116,12 +107,6 @@ tube: Final = click.option(
 )  # fmt: skip
 
 
-def tubes(help_text: str) -> Callable[[F], F]:
-    return click.option(
-        "-t", "--tube", "tubes", type=TUBE, multiple=True, metavar="NAME", help=help_text
-    )
-
-
 def state(help_text: str, *states: str) -> Callable[[F], F]:
     """``--state``, one; a second one is refused, as there are commands that take several.
 
@@ -137,30 +122,6 @@ def _only_one(ctx: click.Context, param: click.Parameter, values: tuple[str, ...
     if len(values) > 1:
         raise click.BadParameter("only one can be given", ctx, param)
     return values[0]
-
-
-lines: Final = click.option(
-    "-l", "--lines", is_flag=True, help="Each line of the input is a job."
-)  # fmt: skip
-
-priority: Final = click.option(
-    "-p", "--priority", "--pri", "priority", type=SECONDS, default=DEFAULT_PRIORITY,
-    show_default=True, help="0 is the most urgent.",
-)  # fmt: skip
-
-
-def outcome(function: F) -> F:
-    for option in (
-        click.option(
-            "--exec", "command", metavar="CMD",
-            help="Run this; the body is its input. Delete the job if it exits with 0.",
-        ),
-        click.option("--bury", "is_bury", is_flag=True, help="Print it, then bury it."),
-        click.option("--release", "is_release", is_flag=True, help="Print it, then give it back."),
-        click.option("--delete", "is_delete", is_flag=True, help="Print it, then delete it."),
-    ):  # fmt: skip
-        function = option(function)
-    return function
 
 
 raw: Final = click.option(

@@ -16,7 +16,6 @@ from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.client.commands.calls import Answer
 from beanstalk_twisted.client.commands.specs import Inserted
-from beanstalk_twisted.client.commands.tags import Tags
 from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS
 from beanstalk_twisted.wire.tags import MAX_BATCH_BYTES as MAX_KEYED_BYTES
 from binlog_tools.console.errors import fail, refused, warn
@@ -204,7 +203,8 @@ class Putter:
                     self._waiting.append((request.sizes, request.send(pipe)))
                     if len(self._waiting) >= self._window:
                         self._hear_first()
-                self._hear()
+                while self._waiting and self._waiting[0][1].is_done:
+                    self._hear_first()
             while self._waiting:
                 self._hear_first()
         except (errors.ClientError, OSError) as problem:
@@ -213,11 +213,6 @@ class Putter:
             code = REFUSED if stop.number is None else stop.exit_code
             why = problem.reason if isinstance(problem, errors.Unanswered) else problem
             fail(code, f"{getattr(why, 'strerror', None) or why}; {done}")
-
-    def _hear(self) -> None:
-        """Take the answers that are there."""
-        while self._waiting and self._waiting[0][1].is_done:
-            self._hear_first()
 
     def _hear_first(self) -> None:
         sizes, answer = self._waiting[0]
@@ -251,8 +246,11 @@ class Putter:
 @click.argument("body", required=False)
 @options.server
 @options.tube
-@options.lines
-@options.priority
+@click.option("-l", "--lines", is_flag=True, help="Each line of the input is a job.")
+@click.option(
+    "-p", "--priority", "--pri", "priority", type=options.SECONDS,
+    default=options.DEFAULT_PRIORITY, show_default=True, help="0 is the most urgent.",
+)  # fmt: skip
 @click.option(
     "-d", "--delay", type=options.SECONDS, default=0, show_default=True, metavar="S",
     help="Seconds until it is ready.",
@@ -273,7 +271,7 @@ class Putter:
 )  # fmt: skip
 @options.may_be_empty
 @options.as_json
-def put(
+def put_command(
     body: str | None, address: Address, tube: bytes, lines: bool, priority: int, delay: int,
     ttr: int, at: int | None, batch_unique: str | None, may_be_empty: bool, is_json: bool,
     **tagged: Any,
@@ -338,8 +336,13 @@ def put(
             largest = queue.stats().max_job_size
             putter = Putter(queue, Batches(values, largest), lines, show, BATCHES)
         else:
-            requests = one_by_one(_put_with(priority, delay, ttr, tags, at))
-            putter = Putter(queue, requests, lines, show)
+
+            def put_one(pipe: "Pipeline", body: bytes) -> Answer[Any]:
+                if at is not None:
+                    return pipe.put_at(body, at, priority=priority, ttr=ttr, tags=tags)
+                return pipe.put(body, priority=priority, delay=delay, ttr=ttr, tags=tags)
+
+            putter = Putter(queue, one_by_one(put_one), lines, show)
         with DeferredSignal(ENDING if lines else ()) as stop:
             putter.run(bodies_of(body, lines, may_be_empty, queue, stop, putter.goes_on), stop)
         end_if_told(stop, f"{told(putter.put, 'job')} put")
@@ -350,14 +353,6 @@ def put(
             fail(REFUSED, done, hint="; ".join(hints) or None)
     if lines and not putter.put and not may_be_empty:
         fail(NOTHING, "the input is empty, nothing was put")
-
-
-def _put_with(
-    priority: int, delay: int, ttr: int, tags: Tags | None, at: int | None
-) -> Callable[["Pipeline", bytes], Answer[Any]]:
-    if at is not None:
-        return lambda pipe, body: pipe.put_at(body, at, priority=priority, ttr=ttr, tags=tags)
-    return lambda pipe, body: pipe.put(body, priority=priority, delay=delay, ttr=ttr, tags=tags)
 
 
 def _whole_input(metadata_bytes: int) -> list[bytes]:

@@ -115,7 +115,10 @@ def execute(queue: "Client", job: Job, stats: JobStats, command: str, delay_s: i
         touches = Touches(queue, job, stats)
         running = Execution(command, job, stats)
         try:
-            code = _watch(running, touches, stop)
+            while (code := running.wait(LOOK_S)) is None:
+                if stop.number is not None:
+                    running.begin_end()
+                touches.touch_if_due()
             if stop.number is not None:
                 # What it has started may take its time; the job is ours until that has ended.
                 running.end(touches.touch_if_due)
@@ -132,14 +135,6 @@ def execute(queue: "Client", job: Job, stats: JobStats, command: str, delay_s: i
     if code:
         warn(f"the command has failed, {_ended(code)}: job {job.id} was {became}")
     return code if code >= 0 else SIGNALLED - code
-
-
-def _watch(running: Execution, touches: Touches, stop: DeferredSignal) -> int:
-    while (code := running.wait(LOOK_S)) is None:
-        if stop.number is not None:
-            running.begin_end()
-        touches.touch_if_due()
-    return code
 
 
 def _settle(
@@ -193,19 +188,28 @@ AND_THEN: Final = "one of --delete, --release, --bury and --exec CMD"
 
 @click.command("reserve")
 @options.server
-@options.tubes("From this tube; may be repeated.  'default' without one.")
+@click.option(
+    "-t", "--tube", "tubes", type=options.TUBE, multiple=True, metavar="NAME",
+    help="From this tube; may be repeated.  'default' without one.",
+)  # fmt: skip
 @click.option(
     "--timeout", type=options.SECONDS, metavar="S",
     help="Wait so many seconds for a job; without it, for ever.",
 )  # fmt: skip
-@options.outcome
+@click.option("--delete", "is_delete", is_flag=True, help="Print it, then delete it.")
+@click.option("--release", "is_release", is_flag=True, help="Print it, then give it back.")
+@click.option("--bury", "is_bury", is_flag=True, help="Print it, then bury it.")
+@click.option(
+    "--exec", "command", metavar="CMD",
+    help="Run this; the body is its input. Delete the job if it exits with 0.",
+)  # fmt: skip
 @click.option(
     "-d", "--delay", type=options.SECONDS, metavar="S",
     help="Seconds until a job that is given back is ready; 0 without it.",
 )  # fmt: skip
 @options.raw
 @options.as_json
-def reserve(
+def reserve_command(
     address: Address, tubes: tuple[bytes, ...], timeout: int | None, is_delete: bool,
     is_release: bool, is_bury: bool, command: str | None, delay: int | None, raw: bool,
     is_json: bool,
@@ -282,7 +286,7 @@ CODES: Final = {
     help="Wait so many seconds; without it, for ever.",
 )  # fmt: skip
 @options.as_json
-def wait(job: int, address: Address, timeout: int | None, is_json: bool) -> None:
+def wait_command(job: int, address: Address, timeout: int | None, is_json: bool) -> None:
     """Wait until a job is done, and say how that ended.
 
     \b

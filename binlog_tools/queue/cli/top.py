@@ -1,40 +1,289 @@
-"""``beanstalk top``."""
+"""``beanstalk top``: what its screen shows, is told by keys, and remembers."""
 
 import os
+import select
 import shutil
+import signal
 import sys
+import termios
 import time
-from collections.abc import Callable, Sequence
-from typing import Final
+import tty
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 import click
 
 from beanstalk_twisted.client.addresses import Address
-from beanstalk_twisted.client.stats import ServerStats
+from beanstalk_twisted.client.stats import ServerStats, TubeStats
 from beanstalk_twisted.printable import escape
 from beanstalk_twisted.programs import INTERRUPTS
 from binlog_tools.console.groups import FiniteRange
 from binlog_tools.console.output import Output
+from binlog_tools.console.signals import SIGNALLED
 from binlog_tools.console.wording import BARS, told
+from binlog_tools.queue.asking import all_tubes
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.watching import (
-    HELP,
-    SORTS,
-    History,
-    Keys,
-    Row,
-    Snapshot,
-    View,
-    colour_of,
-    coloured,
-    filtered,
-    keyboard,
-    ordered,
-    pressed,
-    rows,
-    take_snapshot,
-    total,
+from binlog_tools.queue.cli.draining import replication_words
+
+if TYPE_CHECKING:
+    pass
+
+
+class Snapshot(NamedTuple):
+    """The statistics of a server at ``at_s``, by a clock that only runs forward."""
+
+    at_s: float
+    server: ServerStats
+    tubes: Sequence[TubeStats]
+
+
+class Row(NamedTuple):
+    """A tube, or all of them.
+
+    :ivar puts_s: jobs put in a second since the look before; None in the first.
+    :ivar deletes_s: jobs deleted in a second.
+    :ivar pause_s: seconds until a pause ends; 0 without one.
+    """
+
+    tube: str
+    ready: int
+    reserved: int
+    delayed: int
+    buried: int
+    waiting: int
+    puts_s: float | None
+    deletes_s: float | None
+    pause_s: int
+
+
+def rows(now: Snapshot, before: Snapshot | None) -> list[Row]:
+    seconds = 0.0 if before is None else now.at_s - before.at_s
+    old = {} if before is None else {tube.name: tube for tube in before.tubes}
+    return [_row(tube, old.get(tube.name), seconds) for tube in now.tubes]
+
+
+def _row(tube: TubeStats, old: TubeStats | None, seconds: float) -> Row:
+    puts, deletes = (0, 0) if old is None else (old.total_jobs, old.cmd_delete)
+    return Row(
+        tube.name, tube.current_jobs_ready, tube.current_jobs_reserved, tube.current_jobs_delayed,
+        tube.current_jobs_buried, tube.current_waiting, _rate(tube.total_jobs, puts, seconds),
+        _rate(tube.cmd_delete, deletes, seconds), tube.pause_time_left,
+    )  # fmt: skip
+
+
+def total(of: Sequence[Row]) -> Row:
+    puts = [row.puts_s for row in of if row.puts_s is not None]
+    deletes = [row.deletes_s for row in of if row.deletes_s is not None]
+    return Row(
+        "all", sum(row.ready for row in of), sum(row.reserved for row in of),
+        sum(row.delayed for row in of), sum(row.buried for row in of),
+        sum(row.waiting for row in of), sum(puts) if puts else None,
+        sum(deletes) if deletes else None, 0,
+    )  # fmt: skip
+
+
+def _rate(now: int, begun: int, seconds: float) -> float | None:
+    """A counter that has gone back belongs to a tube, or a server, that was new in between."""
+    if seconds <= 0:
+        return None
+    return (now - begun if now >= begun else now) / seconds
+
+
+MAX_KEYS: Final = 1024
+"""Bytes that are taken at once: what is pasted."""
+
+ENDS: Final = (signal.SIGTERM, signal.SIGHUP)
+"""What would end the process and leave the terminal without echo."""
+
+
+class Keys:
+    def __init__(self, fd: int, signals: int) -> None:
+        """:param signals: a file descriptor with something to read when a signal has come."""
+        self._fd = fd
+        self._signals = signals
+
+    def wait(self, seconds: float) -> str:
+        """:return: what was pressed; nothing when the time is up, or a signal has come.
+        :raise KeyboardInterrupt: nothing will ever be pressed again.
+        """
+        ready, _, _ = select.select([self._fd, self._signals], [], [], seconds)
+        if self._signals in ready:
+            os.read(self._signals, MAX_KEYS)
+        if self._fd not in ready:
+            return ""
+        typed = os.read(self._fd, MAX_KEYS)
+        if not typed:
+            raise KeyboardInterrupt
+        return typed.decode(errors="ignore")
+
+
+@contextmanager
+def keyboard() -> Iterator[Keys | None]:
+    """Have keys come at once and unseen, for as long as the block lasts.  Ctrl-C is what it was.
+
+    :return: None if stdin is no terminal.
+    """
+    if not sys.stdin.isatty():
+        yield None
+        return
+    fd = sys.stdin.fileno()
+    before = termios.tcgetattr(fd)
+    handlers = {number: signal.signal(number, _end) for number in ENDS}
+    try:
+        tty.setcbreak(fd)
+        with _signals() as signals:
+            yield Keys(fd, signals)
+    finally:
+        termios.tcsetattr(fd, termios.TCSADRAIN, before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _signals() -> Iterator[int]:
+    """Give what has something to read when a signal has come: one that comes just before `select`
+    begins to wait does not interrupt it.
+    """
+    reads, writes = os.pipe()
+    os.set_blocking(writes, False)
+    before = signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
+    try:
+        yield reads
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(reads)
+        os.close(writes)
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    raise SystemExit(SIGNALLED + number)
+
+
+SORTS: Final = ("tube", "ready", "reserved", "delayed", "buried", "waiting", "puts", "deletes")
+
+LOOKS: Final = 12
+"""Looks that a chart shows: 24 s of the default interval, in as many columns."""
+
+MAX_FILTER: Final = 200
+"""Characters of a filter: the longest name of a tube."""
+
+ENTER_KEYS: Final = ("\r", "\n")
+ESCAPE: Final = "\x1b"
+RUBOUTS: Final = ("\x7f", "\b")
+
+HELP: Final = (
+    "q        end",
+    "s, S     sort by the next column, by the one before",
+    "/        show only tubes whose names have this in them; Enter ends it, Esc shows all",
+    "?        this help, and back",
+    "",
+    "red      there are buried jobs",
+    "yellow   the tube is paused",
+    "cyan     jobs are ready, and nobody waits for them",
+    "chart    ready jobs in the last looks, the highest of them as a full bar",
 )
+
+
+class View(NamedTuple):
+    """:ivar filter: part of the names of tubes; empty for all.
+    :ivar is_typing: whether keys are of the filter.
+    """
+
+    sort: str = "ready"
+    filter: str = ""
+    is_typing: bool = False
+    shows_help: bool = False
+    is_over: bool = False
+
+
+def pressed(view: View, keys: str) -> View:
+    """:param keys: that were pressed one after the other; such as send more than one character are
+    passed over.
+    """
+    if keys.startswith(ESCAPE) and len(keys) > 1:
+        return view
+    for key in keys:
+        view = _typed(view, key) if view.is_typing else _chosen(view, key)
+    return view
+
+
+def _typed(view: View, key: str) -> View:
+    if key in ENTER_KEYS:
+        return view._replace(is_typing=False)
+    if key == ESCAPE:
+        return view._replace(is_typing=False, filter="")
+    if key in RUBOUTS:
+        return view._replace(filter=view.filter[:-1])
+    if key.isprintable() and len(view.filter) < MAX_FILTER:
+        return view._replace(filter=view.filter + key)
+    return view
+
+
+def _chosen(view: View, key: str) -> View:
+    if key == "q":
+        return view._replace(is_over=True)
+    if key == "?":
+        return view._replace(shows_help=not view.shows_help)
+    if key == "/":
+        return view._replace(is_typing=True, shows_help=False)
+    if key == ESCAPE:
+        return view._replace(filter="", shows_help=False)
+    step = {"s": 1, "S": -1}.get(key, 0)
+    return view._replace(sort=SORTS[(SORTS.index(view.sort) + step) % len(SORTS)])
+
+
+def shown(found: Iterable[Row], view: View) -> list[Row]:
+    """Those that the filter lets through in their order, equal ones by name."""
+    by_name = sorted((row for row in found if view.filter in row.tube), key=lambda row: row.tube)
+    if view.sort == "tube":
+        return by_name
+    field = {"puts": "puts_s", "deletes": "deletes_s"}.get(view.sort, view.sort)
+    return sorted(by_name, key=lambda row: getattr(row, field) or 0, reverse=True)
+
+
+class History:
+    """How many ready jobs each tube had in the last looks."""
+
+    def __init__(self) -> None:
+        self._ready: dict[str, deque[int]] = {}
+
+    def note(self, found: Sequence[Row]) -> None:
+        """Remember a look; tubes that are gone are forgotten."""
+        before, self._ready = self._ready, {}
+        for row in found:
+            looks = before.get(row.tube, deque(maxlen=LOOKS))
+            self._ready.setdefault(row.tube, looks).append(row.ready)
+
+    def chart(self, tube: str) -> str:
+        """The last looks at a tube, as wide as all are; empty looks are blanks."""
+        return chart(self._ready.get(tube, ())).rjust(LOOKS)
+
+
+def chart(numbers: Iterable[int]) -> str:
+    """A bar for each number, the largest as a full one; a blank for zero."""
+    found = list(numbers)
+    most = max(found, default=0)
+    return "".join(BARS[(n * len(BARS) - 1) // most] if n else " " for n in found)
+
+
+COLOURS: Final = {"red": 31, "yellow": 33, "cyan": 36, "bold": 1}
+"""Of a terminal: parameters of SGR (ECMA-48)."""
+
+
+def colour_of(row: Row) -> str:
+    if row.buried:
+        return "red"
+    if row.pause_s:
+        return "yellow"
+    return "cyan" if row.ready and not row.waiting and not row.reserved else ""
+
+
+def coloured(line: str, colour: str) -> str:
+    return f"\x1b[{COLOURS[colour]}m{line}\x1b[0m" if colour else line
+
 
 ENTER: Final = "\x1b[?1049h\x1b[?25l"
 """The terminal's other screen, without a cursor."""
@@ -75,7 +324,7 @@ CHART_COLUMNS: Final = 100
 )  # fmt: skip
 @click.option("--filter", "part", default="", help="Only tubes whose names have this in them.")
 @options.as_json
-def top(
+def top_command(
     address: Address, interval: float, count: int | None, sort: str, part: str, is_json: bool
 ) -> None:  # fmt: skip
     """Watch the tubes: how many jobs they have, how many come and go in a second.
@@ -92,7 +341,7 @@ def top(
         else:
             _watch(
                 address, interval, count, lambda now, found: _print(output, now, found, view),
-                _sleep,
+                lambda seconds: not time.sleep(seconds),  # type: ignore[func-returns-value]
             )  # fmt: skip
     except KeyboardInterrupt:
         INTERRUPTS.have_come = False  # It is how one ends it.
@@ -131,8 +380,9 @@ class Screen:
         """Do what keys say, for so long, and say whether to go on."""
         ends_s = time.monotonic() + seconds
         while not self._view.is_over and (left_s := ends_s - time.monotonic()) > 0:
-            typed = keys.wait(left_s) if keys is not None else _slept(left_s)
-            if typed:
+            if keys is None:
+                time.sleep(left_s)
+            elif typed := keys.wait(left_s):
                 self._view = pressed(self._view, typed)
                 self._draw()
         return not self._view.is_over
@@ -150,13 +400,13 @@ class Screen:
         size = shutil.get_terminal_size()
         if self._view.shows_help:
             return [(line[: size.columns], "") for line in HELP[: size.lines]]
-        shown = ordered(filtered(self._found, self._view.filter), self._view.sort)
+        rows_shown = shown(self._found, self._view)
         titles = [*TITLES, *(["last looks"] if self._has_charts(size.columns) else [])]
-        cells = [(escape(row.tube), self._cells(row, size.columns)) for row in shown]
+        cells = [(escape(row.tube), self._cells(row, size.columns)) for row in rows_shown]
         names = [("tube", titles), *cells]
-        all_of_it = ("all", self._cells(total(shown), size.columns, is_total=True))
+        all_of_it = ("all", self._cells(total(rows_shown), size.columns, is_total=True))
         title, *table, last = layout([*names, all_of_it], size.columns)
-        body = list(zip(table, map(colour_of, shown), strict=True))
+        body = list(zip(table, map(colour_of, rows_shown), strict=True))
         room = max(0, size.lines - 5)
         if len(body) > room:
             body = [*body[:room], (f"and {len(body) - room} more", "")]
@@ -190,34 +440,6 @@ class Screen:
         )
 
 
-def replication_words(server: ServerStats) -> str:
-    """Of a replicated queue: its role, its standbys, and what the stream or they lack."""
-    if "replication-role" not in server:
-        return ""
-    standbys = str(server["replication-standbys"]).split()
-    words = f"  {server['replication-role']}, {told(len(standbys), 'standby', 'standbys')}"
-    if waiting := str(server.get("replication-standbys-not-in-sync", "")).split():
-        words += f", not in sync: {', '.join(waiting)}"
-    if behind := int(str(server["replication-messages-behind"])):
-        words += f", up to {told(behind, 'message')} behind"
-    if records := int(str(server["replication-lag-records"])):
-        since_s = server["replication-lag-seconds"]
-        words += f", {told(records, 'record')} not replicated since {since_s} s"
-    if gone := str(server.get("replication-copies-behind", "")).split():
-        words += f", the stream lacks {', '.join(gone)}"
-    return words
-
-
-def _sleep(seconds: float) -> bool:
-    time.sleep(seconds)
-    return True
-
-
-def _slept(seconds: float) -> str:
-    time.sleep(seconds)
-    return ""
-
-
 def _watch(
     address: Address, interval: float, count: int | None,
     show: Callable[[Snapshot, Sequence[Row]], None], wait: Callable[[float], bool],
@@ -226,7 +448,7 @@ def _watch(
     done = 0
     with options.connected(address) as queue:
         while True:
-            now = take_snapshot(queue, time.monotonic())
+            now = Snapshot(time.monotonic(), queue.stats(), all_tubes(queue))
             show(now, rows(now, before))
             sys.stdout.flush()
             before, done = now, done + 1
@@ -235,7 +457,7 @@ def _watch(
 
 
 def _print(output: Output, now: Snapshot, found: Sequence[Row], view: View) -> None:
-    for row in ordered(filtered(found, view.filter), view.sort):
+    for row in shown(found, view):
         if output.is_json:
             output.document({"uptime": now.server.uptime, **row._asdict()})
         else:

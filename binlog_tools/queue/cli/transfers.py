@@ -1,49 +1,141 @@
-"""Jobs of a tube with all their fields: listed, exported, putter."""
+"""Jobs of a tube with all their fields: listed, and as JSON lines out and in (docs/inspect.md)."""
 
 import hashlib
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 import click
 
+from beanstalk_twisted.binlog.records.jobs import COUNTERS
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.client.stats import ListedJob
 from beanstalk_twisted.printable import escape_all
 from binlog_tools.console.errors import fail, warn
-from binlog_tools.console.output import (
-    TABLE_ROWS,
-    Escaped,
-    Output,
-    as_json,
-    columns,
-    progress,
-)
+from binlog_tools.console.output import TABLE_ROWS, Escaped, Output, as_json, columns, progress
 from binlog_tools.console.signals import DeferredSignal, end_if_told
 from binlog_tools.console.wording import body_fields, told
 from binlog_tools.logs.outputs import opened
+from binlog_tools.logs.quantities import NS, format_time_exactly
+from binlog_tools.queue.asking import group_awaited, need, pages
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.cli.exits import MISSING, NOTHING, REFUSED, USAGE
+from binlog_tools.queue.cli.exits import NOTHING, REFUSED, USAGE
 from binlog_tools.queue.cli.tubes import table
-from binlog_tools.queue.exporting import (
-    awaits,
-    jobs_of,
-    line_of,
-    listed,
-    to_export,
-    with_bodies,
-)
-from binlog_tools.rewrite.exporting import WrongLine, bounded_lines
+from binlog_tools.rewrite.exporting import LineFields, WrongLine, bounded_lines, documents, read_job
 from binlog_tools.rewrite.journals import Journal, Stopped
 from binlog_tools.rewrite.put_plans import lost_words
-from binlog_tools.rewrite.putting import NOT_BURIED, Putter
+from binlog_tools.rewrite.putting import NOT_BURIED, Numbered, Putter
 
 if TYPE_CHECKING:
     from beanstalk_twisted.client.sync import Client
+
+LOOKED_AT: Final = 256
+"""Jobs whose bodies are asked for at once."""
+
+LOOKED_AT_BYTES: Final = 8 << 20
+"""Bytes of bodies that are asked for at once, unless one job has more."""
+
+TAGS: Final = {
+    "unique_key": "idempotency-key", "unique_s": "idempotency-ttl",
+    "concurrency_key": "concurrency-key", "concurrency_limit": "concurrency-limit",
+    "group": "group", "after": "after-group", "metadata": "metadata", "dead_from": "dead-from",
+    "dead_reason": "dead-reason", "origin": "origin",
+}  # fmt: skip
+"""The fields of a line's tags, and the keys that `list-jobs` has for them."""
+
+
+def listed(
+    client: "Client", tube: bytes, states: Sequence[str], most: int | None = None
+) -> Iterator[ListedJob]:
+    """List the jobs of a tube, state by state.
+
+    :param most: how many at most; None for all.
+    :raise NotFound: there is no such tube.
+    """
+    left = most
+    for state in states:
+        try:
+            for page in pages(client, tube, state, left):
+                yield from page
+                left = None if left is None else left - len(page)
+        except errors.NotFound:
+            if state == states[0]:
+                raise
+            return  # The tube was deleted with its last job.
+
+
+def to_export(client: "Client", tube: bytes, states: Sequence[str]) -> Iterator[ListedJob]:
+    """List the jobs, those that wait for a group last: they have to be put after it."""
+    yield from (job for job in listed(client, tube, states) if not group_awaited(job))
+    if "delayed" in states:
+        yield from filter(group_awaited, listed(client, tube, ["delayed"]))
+
+
+def with_bodies(
+    client: "Client", jobs: Iterable[ListedJob]
+) -> Iterator[tuple[ListedJob, bytes]]:  # fmt: skip
+    """Add the bodies, some at a time; a job that is deleted meanwhile is left out."""
+    for batch in _batches(jobs):
+        with client.pipeline() as pipeline:
+            answers = [pipeline.peek(job.id) for job in batch]
+            for job, answer in zip(batch, answers, strict=True):
+                with suppress(errors.NotFound):
+                    yield job, answer.result.body
+
+
+def _batches(jobs: Iterable[ListedJob]) -> Iterator[Sequence[ListedJob]]:
+    batch: list[ListedJob] = []
+    size = 0
+    for job in jobs:
+        if batch and (len(batch) == LOOKED_AT or size + job.size > LOOKED_AT_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(job)
+        size += job.size
+    if batch:
+        yield batch
+
+
+def line_of(tube: str, job: ListedJob, body: bytes, now_ns: int) -> dict[str, object]:
+    """Describe a job; `binlog_tools.rewrite.exporting` reads it."""
+    left_s = job.time_left if job.state == "delayed" and not group_awaited(job) else None
+    tags: dict[str, object] = {name: job[key] for name, key in TAGS.items() if key in job}
+    if "dead-at" in job:
+        tags["dead_at"] = format_time_exactly(job.dead_at * NS)
+    return {
+        "kind": "job", "job": job.id, "tube": tube, "state": job.state,
+        "priority": job.pri, "delay_s": job.delay, "ttr_s": job.ttr,
+        "created": format_time_exactly(now_ns - job.age * NS),
+        "deadline": None if left_s is None else format_time_exactly(now_ns + left_s * NS),
+        **{name: job[name] for name in COUNTERS}, **({"tags": tags} if tags else {}),
+        **body_fields(body),
+    }  # fmt: skip
+
+
+def jobs_of(
+    file: Iterable[bytes], tube: bytes | None, now_ns: int, passed: Counter[str]
+) -> Iterator[Numbered]:
+    """Read the jobs of an export, each with the number of its line.
+
+    :param tube: where to put them instead.
+    :param passed: counts what is passed over: lines of other kinds, and unknown fields.
+    :raise WrongLine: a line cannot be understood.
+    """
+    for number, document in documents(file, passed):
+        kind = document.get("kind", "job")
+        if kind in ("log", "pause", "policy", "key"):
+            passed[f"line of kind {kind}"] += 1
+        elif kind != "job":
+            raise WrongLine(number, f"kind {kind!r} is unknown")
+        else:
+            job = read_job(LineFields(number, document), number, now_ns)
+            yield Numbered(number, job._replace(tube=tube or job.tube))
+
 
 MOST_NAMED: Final = 5
 """Of the jobs that were not put: the first say enough for people, and JSON has all."""
@@ -76,7 +168,7 @@ def list_tube(
 
     def jobs() -> Iterator[tuple[ListedJob, bytes]]:
         nonlocal found
-        wanted = listed(client, name, chosen, None if pattern else limit)
+        wanted = listed(client, tube, chosen, None if pattern else limit)
         looked: Iterator[tuple[ListedJob, bytes]] = ((job, b"") for job in wanted)
         if pattern is not None or has_bodies:
             looked = with_bodies(client, wanted)
@@ -90,7 +182,7 @@ def list_tube(
     with options.connected(address) as client:
         shown = chosen[0] if chosen[0] in ("delayed", "buried") else "ready"
         peek = f"`beanstalk peek --tube {name} --state {shown}`"
-        _need_list(client, f"{peek} shows the first job of a state")
+        need(client, "list-jobs", f"{peek} shows the first job of a state")
         if is_json:
             for job, body in jobs():
                 bodies = body_fields(body) if has_bodies else {}
@@ -102,11 +194,6 @@ def list_tube(
         fail(NOTHING, f"{name} has no {which}job{' with that in its body' if pattern else ''}")
 
 
-def _need_list(client: "Client", instead: str) -> None:
-    if "list-jobs" not in client.probe():
-        fail(MISSING, "this server has no list-jobs", hint=instead)
-
-
 def _show(jobs: Iterator[tuple[ListedJob, bytes]], has_bodies: bool) -> None:
     titles, keys = list(JOB_TITLES), list(JOB_KEYS)
     if has_bodies:
@@ -116,12 +203,14 @@ def _show(jobs: Iterator[tuple[ListedJob, bytes]], has_bodies: bool) -> None:
 
 
 def _row(job: ListedJob, body: bytes, has_body: bool) -> list[object]:
-    facts = {**job, WAITS_FOR: job.get("after-group") if awaits(job) else None}
+    facts = {**job, WAITS_FOR: group_awaited(job) or None}
     row: list[object] = [facts.get(key) for key in JOB_KEYS]
     return [*row, Escaped(escape_all(body))] if has_body else row
 
 
-def export_tube(tube: bytes, address: Address, states: tuple[str, ...], target: str | None) -> None:
+def export_tube(
+    tube: bytes, address: Address, states: tuple[str, ...], target: str | None, is_json: bool
+) -> None:  # fmt: skip
     """Do what ``beanstalk export`` says."""
     name = tube.decode()
     chosen = [state for state in options.LISTED[1:] if state in states] or list(options.LISTED[1:])
@@ -129,7 +218,7 @@ def export_tube(tube: bytes, address: Address, states: tuple[str, ...], target: 
     with options.connected(address) as client:
         total = _count(client, tube, chosen)
         with progress(f"exporting {name}") as report, opened(target) as out:
-            jobs = with_bodies(client, to_export(client, name, chosen))
+            jobs = with_bodies(client, to_export(client, tube, chosen))
             for found, (job, body) in enumerate(jobs, 1):
                 out.write(as_json(line_of(name, job, body, time.time_ns())) + "\n")
                 report(found, max(total, found))
@@ -140,9 +229,8 @@ def export_tube(tube: bytes, address: Address, states: tuple[str, ...], target: 
 
 
 def _count(client: "Client", tube: bytes, states: Sequence[str]) -> int:
-    _need_list(
-        client, "of a beanstalkd that is stopped, `binlog-inspect import-v7` reads the binlog"
-    )
+    instead = "of a beanstalkd that is stopped, `binlog-inspect import-v7` reads the binlog"
+    need(client, "list-jobs", instead)
     stats = client.stats_tube(tube)
     return sum(int(str(stats[f"current-jobs-{state}"])) for state in states)
 

@@ -12,7 +12,7 @@ import click
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.client.commands.tags import hashed_key
-from beanstalk_twisted.client.stats import ConnectionStats, Stats
+from beanstalk_twisted.client.stats import Stats
 from binlog_tools.console.errors import fail, warn
 from binlog_tools.console.groups import Parsed
 from binlog_tools.console.output import Column, Output, columns
@@ -68,7 +68,7 @@ def _number(key: str, value: object) -> object:
 @click.command("tubes")
 @options.server
 @options.as_json
-def tubes(address: Address, is_json: bool) -> None:
+def tubes_command(address: Address, is_json: bool) -> None:
     """Show all tubes, with how many jobs they have."""
     with options.connected(address) as queue:
         found = all_tubes(queue)
@@ -123,7 +123,7 @@ def fitting(
     help="Of the group that put --group-by names.",
 )  # fmt: skip
 @options.as_json
-def stats(
+def stats_command(
     address: Address, tube: bytes | None, job: int | None, group: bytes | None,
     group_by: bytes | None, is_json: bool,
 ) -> None:  # fmt: skip
@@ -155,7 +155,7 @@ def stats(
 @click.argument("seconds", type=options.SECONDS)
 @options.server
 @options.as_json
-def pause(tube: bytes, seconds: int, address: Address, is_json: bool) -> None:
+def pause_command(tube: bytes, seconds: int, address: Address, is_json: bool) -> None:
     """Let nobody reserve from TUBE for so many SECONDS; 0 ends a pause."""
     with options.connected(address) as queue:
         # 0 is a pause of 1 ns on a beanstalkd: over before anybody sees it.
@@ -176,7 +176,7 @@ def _change(text: str) -> str:
 @click.argument("changes", metavar="[KEY=VALUE]...", nargs=-1, type=Parsed("text", _change))
 @options.server
 @options.as_json
-def policy(tube: bytes, changes: tuple[str, ...], address: Address, is_json: bool) -> None:
+def policy_command(tube: bytes, changes: tuple[str, ...], address: Address, is_json: bool) -> None:
     """Show the policy of TUBE, or change it and show what holds then.
 
     A value of - removes what a command has set.  Nothing is changed if one key or value is wrong.
@@ -220,23 +220,15 @@ def _change_policy(queue: "Client", tube: bytes, changes: Sequence[str]) -> None
     except ValueError as wrong:
         fail(REFUSED, str(wrong))
     except errors.BadFormat as refused:
-        why = _wrong_rule(pairs)
-        if not why:
-            raise
-        fail(REFUSED, f"{refused}: {why}")
+        # It takes long to import, and is for mistakes only.
+        from beanstalk_twisted.rules.policy_keys import BadRule, check_rule
 
-
-def _wrong_rule(pairs: Sequence[Sequence[str]]) -> str:
-    """:return: what is wrong with the first one that is; empty if all are right."""
-    # It takes long to import, and is for mistakes only.
-    from beanstalk_twisted.rules.policy_keys import BadRule, check_rule
-
-    for key, value in pairs:
         try:
-            check_rule(key, value)
+            for key, value in pairs:
+                check_rule(key, value)
         except BadRule as wrong:
-            return str(wrong)
-    return ""
+            fail(REFUSED, f"{refused}: {wrong}")
+        raise
 
 
 def _without_effect(changes: Sequence[str], found: Policy) -> Iterator[str]:
@@ -265,7 +257,7 @@ CONNECTIONS_NOT_IF_NARROW: Final = ("buffered", "tls", "watching", "time-left")
 @click.command("connections")
 @options.server
 @options.as_json
-def connections(address: Address, is_json: bool) -> None:
+def connections_command(address: Address, is_json: bool) -> None:
     """Show who is connected to the server, this command too.
 
     Role is what a connection has done: put (producer), reserved (worker); waiting if it waits for a
@@ -276,15 +268,11 @@ def connections(address: Address, is_json: bool) -> None:
         found = queue.list_connections()
     if is_json:
         for each in found:
-            Output(True).document(_connection_document(each))
+            left = {str(job): seconds for job, seconds in each.time_left.items()}
+            Output(True).document({**each, "role": each.role.split(), "time-left": left})
     else:
         rows = ([_cell(each.get(key)) for key in CONNECTION_KEYS] for each in found)
         table(CONNECTION_TITLES, CONNECTION_KEYS, CONNECTIONS_NOT_IF_NARROW, list(rows))
-
-
-def _connection_document(connection: ConnectionStats) -> dict[str, object]:
-    left = {str(job): seconds for job, seconds in connection.time_left.items()}
-    return {**connection, "role": connection.role.split(), "time-left": left}
 
 
 def _cell(value: object) -> object:

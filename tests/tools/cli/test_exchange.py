@@ -16,7 +16,7 @@ from binlog_tools.cli.commands import cli
 from binlog_tools.logs.stored import StoredKey, StoredPolicy
 from tests.binlog.make_golden import GOLDEN
 from tests.binlog.scribe import NS, T0, files_of, flipped
-from tests.server_process import ServerProcess, ours, theirs
+from tests.server_process import ServerProcess, ours_at_once, theirs
 from tests.tools.cli.running import MAIN, documents, on_a_terminal, rows, run, warnings
 from tests.tools.conversation import Conversation
 from tests.tools.folders import archived, contents, written
@@ -37,7 +37,7 @@ def log(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    with ServerProcess(ours("-p", "0"), tmp_path) as process:
+    with ServerProcess(ours_at_once("-p", "0"), tmp_path) as process:
         process.connect().close()
         yield process
 
@@ -235,7 +235,7 @@ def test_replay_without_a_server_is_4(log: Path, tmp_path: Path) -> None:
 
 @pytest.mark.exhaustive
 def test_replay_of_jobs_that_are_too_large_tells_which(tmp_path: Path) -> None:
-    with ServerProcess(ours("-p", "0", "-z", "100"), tmp_path) as small:
+    with ServerProcess(ours_at_once("-p", "0", "-z", "100"), tmp_path) as small:
         small.connect().close()
         log = tmp_path / "copy"
         written(log, contents(EVERY_KIND))

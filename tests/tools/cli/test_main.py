@@ -35,10 +35,7 @@ def test_every_command_has_help_with_examples(name: str) -> None:
     result = run(name, "--help")
     assert result.exit_code == 0
     assert f"binlog-inspect {name}" in result.stdout.split("Options:")[0].split("Usage:")[1]
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_the_examples_in_the_help_are_commands_that_exist(name: str) -> None:
+    # They are commands that exist.
     command = cli.get_command(click.Context(cli), name)
     assert command is not None and command.help is not None
     for line in command.help.splitlines():
@@ -69,7 +66,7 @@ def test_the_version_is_the_servers() -> None:
 
 
 def test_no_command_imports_twisted() -> None:
-    names = ", ".join(COMMANDS.values())
+    names = ", ".join(f"binlog_tools.cli.{each}" for each in COMMANDS.values())
     code = f"import sys, {names}; print([m for m in sys.modules if m[:7] == 'twisted'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

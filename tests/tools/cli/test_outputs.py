@@ -118,15 +118,22 @@ def test_the_journal_that_is_not_named_is_not_put_into_the_log(log: Path, tmp_pa
     assert [each.name for each in log.iterdir() if "journal" in each.name] == []
 
 
+WITH_SMALL_FILES = [
+    sys.executable, "-B", "-c",
+    "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+    f"resource.setrlimit(resource.RLIMIT_FSIZE, (100, -1)); {MAIN}",
+]  # fmt: skip
+
+
 @pytest.mark.parametrize("command", ["export", "dump"])
 def test_a_file_that_is_there_is_replaced_only_by_all_of_it(command: str, tmp_path: Path) -> None:
     target = tmp_path / "out"
     target.write_text("precious")
     damaged = GOLDEN / "v1-damaged"
-    code = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
-    code += f"resource.setrlimit(resource.RLIMIT_FSIZE, (100, -1)); {MAIN}"
-    call = [sys.executable, "-B", "-c", code, command, str(EVERY_KIND), "-o", str(target)]
-    done = subprocess.run(call, capture_output=True, text=True)
+    done = subprocess.run(
+        [*WITH_SMALL_FILES, command, str(EVERY_KIND), "-o", str(target)],
+        capture_output=True, text=True,
+    )  # fmt: skip
     assert (done.returncode, done.stdout) == (4, "")
     assert f"{target}.part: File too large" in done.stderr
     assert contents(tmp_path) == {"out": b"precious"}
@@ -137,19 +144,10 @@ def test_a_file_that_is_there_is_replaced_only_by_all_of_it(command: str, tmp_pa
 
 
 def test_a_log_that_cannot_be_written_names_the_segment(tmp_path: Path) -> None:
-    code = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
-    code += f"resource.setrlimit(resource.RLIMIT_FSIZE, (100, -1)); {MAIN}"
-    call = [
-        sys.executable,
-        "-B",
-        "-c",
-        code,
-        "compact",
-        str(EVERY_KIND),
-        "-o",
-        str(tmp_path / "new"),
-    ]
-    done = subprocess.run(call, capture_output=True, text=True)
+    done = subprocess.run(
+        [*WITH_SMALL_FILES, "compact", str(EVERY_KIND), "-o", str(tmp_path / "new")],
+        capture_output=True, text=True,
+    )  # fmt: skip
     assert done.returncode == 4
     assert f"{tmp_path}/new.part/{ONE}: File too large" in done.stderr
     assert list(tmp_path.iterdir()) == []
@@ -268,18 +266,18 @@ def test_an_stderr_that_cannot_be_written_changes_no_exit_code(
 
 
 LOG = GOLDEN / "v1.1-extensions"
-WRITERS: dict[str, list[str | Path]] = {
-    "backup": ["backup", LOG],
-    "export": ["export", LOG],
-    "dump": ["dump", LOG],
-    "body": ["jobs", LOG, "--body", "7"],
-    "compact": ["compact", LOG],
-    "merge": ["merge", LOG],
-    "filter": ["filter", LOG, "--drop", "--job", "7"],
-    "salvage": ["salvage", LOG],
-    "undelete": ["undelete", LOG, "--since", "0"],
-    "export-v7": ["export-v7", LOG],
-}
+WRITERS = (
+    "backup {}",
+    "export {}",
+    "dump {}",
+    "jobs {} --body 7",
+    "compact {}",
+    "merge {}",
+    "filter {} --drop --job 7",
+    "salvage {}",
+    "undelete {} --since 0",
+    "export-v7 {}",
+)
 
 
 @pytest.fixture
@@ -297,9 +295,9 @@ def modes(path: Path) -> set[tuple[bool, int]]:
 
 
 @pytest.mark.usefixtures("open_umask")
-@pytest.mark.parametrize("name", WRITERS)
-def test_only_the_owner_may_read_what_is_written(name: str, tmp_path: Path) -> None:
-    result = run(*WRITERS[name], "-o", tmp_path / "new")
+@pytest.mark.parametrize("call", WRITERS)
+def test_only_the_owner_may_read_what_is_written(call: str, tmp_path: Path) -> None:
+    result = run(*call.format(LOG).split(), "-o", tmp_path / "new")
     assert (tmp_path / "new").exists(), result.output
     assert modes(tmp_path / "new") <= {(False, 0o600), (True, 0o700)}
 

@@ -24,7 +24,7 @@ from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import files_of, flipped
 from tests.object_storage import s3_server
 from tests.object_storage.memory import MemoryStore
-from tests.server_process import ServerProcess, ours
+from tests.server_process import ServerProcess, ours_at_once
 from tests.tools.cli.running import run
 from tests.tools.folders import contents, stats, written
 
@@ -151,7 +151,7 @@ def test_replay_plans_the_jobs_of_the_moment(place: Place) -> None:
 @pytest.mark.exhaustive
 def test_replay_puts_what_was_there_at_the_moment(place: Place, tmp_path: Path) -> None:
     (store,) = place.archive.iterdir()
-    with ServerProcess(ours("-p", "0"), tmp_path) as server:
+    with ServerProcess(ours_at_once("-p", "0"), tmp_path) as server:
         client = server.connect()
         result = run(
             "replay", store, "--to", f"127.0.0.1:{server.port()}", "--as-of", str(place.halfway),

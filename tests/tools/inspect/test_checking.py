@@ -9,15 +9,7 @@ import pytest
 
 from beanstalk_twisted.binlog.reading.survey import Survey
 from beanstalk_twisted.binlog.records.jobs import Kind, State
-from binlog_tools.inspect.checking import (
-    DAMAGED,
-    NO_HARM,
-    SOUND,
-    TORN,
-    Finding,
-    Trouble,
-    check,
-)
+from binlog_tools.inspect.checking import DAMAGED, NO_HARM, SOUND, TORN, Finding, Trouble, check
 from binlog_tools.logs.opening import open_source
 from binlog_tools.salvage.salvaging import Salvage
 from tests.binlog.forging import rechecked

@@ -189,8 +189,7 @@ def test_large_bodies_are_followed(size: int, tmp_path: Path) -> None:
     scribe = scribe_in(tmp_path / "log", 64 << 20)
     scribe.write(put(1))
     seen = followed(
-        tmp_path / "log",
-        lambda: (scribe.write(put(2, b"x" * size)), scribe.write(put(3, b"end"))),
+        tmp_path / "log", lambda: (scribe.write(put(2, b"x" * size)), scribe.write(put(3, b"end")))
     )
     assert [len(e.data) for e in seen if isinstance(e, Entry)][1:] == [5, size, 3]
 

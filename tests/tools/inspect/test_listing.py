@@ -9,13 +9,7 @@ from beanstalk_twisted.binlog.errors import Damaged
 from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import Start
 from beanstalk_twisted.binlog.tags import EXTENSIONS, Tags
-from binlog_tools.inspect.listing import (
-    PastJobs,
-    body_of,
-    chosen_jobs,
-    fields_of_job,
-    history_of,
-)
+from binlog_tools.inspect.listing import PastJobs, body_of, chosen_jobs, fields_of_job, history_of
 from binlog_tools.logs.live_set import END, Point
 from binlog_tools.logs.opening import load, open_source
 from binlog_tools.logs.stored import Selection, StoredJob

@@ -149,7 +149,7 @@ def test_pauses_stand_in_every_segment() -> None:
     pause = StoredPause(b"mail", 3600, T0 + 1800 * NS)
     directory = made(*(job(n, b"x" * 3000) for n in range(1, 6)), pauses=(pause,))
     small = Survey(directory, quiet).small
-    assert stored_pauses(small.pauses(T0), small.tubes) == [pause]
+    assert stored_pauses(small, T0) == [pause]
     for raw in files_of(directory).values():
         segment = independent_reader.read_segment(raw) or {}
         assert [r["type"] for f in segment["frames"] for r in f["records"]].count(33) == 1

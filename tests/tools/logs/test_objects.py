@@ -9,12 +9,7 @@ import pytest
 from beanstalk_twisted.binlog.directory import RealDirectory
 from binlog_tools.inspect import archives
 from binlog_tools.inspect.dumping import entries
-from binlog_tools.logs.opening import (
-    folders_in,
-    load,
-    open_source,
-    sources_in,
-)
+from binlog_tools.logs.opening import folders_in, load, open_source, sources_in
 from binlog_tools.logs.sources import NoLog, Source
 from binlog_tools.logs.stored import Selection
 from tests.binlog.scribe import Files, flipped

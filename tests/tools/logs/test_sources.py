@@ -7,16 +7,11 @@ import pytest
 
 from beanstalk_twisted.binlog.files import COPY_BYTES, HELD_FILES, TO_END, LocalFiles
 from beanstalk_twisted.binlog.reading.survey import Survey
-from beanstalk_twisted.binlog.segments.format import (
-    segment_name,
-)
+from beanstalk_twisted.binlog.segments.format import segment_name
 from beanstalk_twisted.binlog.segments.frames import Buffer
 from beanstalk_twisted.binlog.writer import spare_name
 from binlog_tools.logs.opening import open_source, open_sources
-from binlog_tools.logs.sources import (
-    NoLog,
-    Source,
-)
+from binlog_tools.logs.sources import NoLog, Source
 from tests.binlog.make_golden import GOLDEN, STORES, read_golden
 from tests.binlog.scribe import DEFAULT_TUBE, UUID, Scribe, put, quiet
 from tests.tools.folders import archived, stats, written

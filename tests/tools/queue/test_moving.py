@@ -9,13 +9,7 @@ import pytest
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.sync import Client
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from binlog_tools.queue.moving import (
-    BATCH_JOBS,
-    Broken,
-    DirectMover,
-    Moved,
-    Mover,
-)
+from binlog_tools.queue.moving import BATCH_JOBS, Broken, DirectMover, Moved, Mover
 from tests.tools.queue.lines import (
     STATES,
     MemoryLine,

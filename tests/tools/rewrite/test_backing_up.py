@@ -24,14 +24,7 @@ from hypothesis import strategies as st
 
 from beanstalk_twisted.binlog.segments.format import MIN_SEGMENT_BYTES, segment_name
 from binlog_tools.logs.opening import open_source
-from binlog_tools.rewrite.backing_up import (
-    CHUNK_BYTES,
-    MANIFEST,
-    SEAL,
-    BadBackup,
-    back_up,
-    restore,
-)
+from binlog_tools.rewrite.backing_up import CHUNK_BYTES, MANIFEST, SEAL, BadBackup, back_up, restore
 from tests.binlog.make_golden import GOLDEN
 from tests.server_process import LIMIT_S, Connection, ServerProcess, ours_at_once
 from tests.tools.cli.running import MAIN, documents, rows, run

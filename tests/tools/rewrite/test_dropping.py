@@ -18,15 +18,7 @@ from binlog_tools.logs.stored import Selection, types_named
 from binlog_tools.rewrite.rewriting import ANY_AGE, Choice, append_deletions, drop_in_place
 from tests.binlog.make_golden import read_golden
 from tests.binlog.memory import MemoryDirectory
-from tests.binlog.scribe import (
-    DEFAULT_TUBE,
-    NS,
-    Files,
-    Scribe,
-    files_of,
-    put,
-    quiet,
-)
+from tests.binlog.scribe import DEFAULT_TUBE, NS, Files, Scribe, files_of, put, quiet
 from tests.storage.test_opening import Started
 from tests.tools.conversation import Conversation, seen
 from tests.tools.folders import contents, written

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 from collections.abc import Callable
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from binlog_tools.rewrite.putting import (
     planned_jobs,
 )
 from tests.binlog.scribe import NS, T0, files_of
-from tests.server_process import ServerProcess, ours, theirs
+from tests.server_process import ServerProcess, theirs
 from tests.tools.conversation import Conversation
 from tests.tools.folders import written
 from tests.tools.logs.test_new_log import job, made
@@ -501,35 +502,39 @@ def test_a_rate_is_kept(rate: float, count: int, seconds: float, tmp_path: Path)
     assert (now[0] - T0) / NS == pytest.approx(seconds, rel=0.01)
 
 
-@pytest.mark.parametrize("command", [ours, theirs])
-def test_a_real_server_has_the_jobs(command: Callable[..., list[str]], tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_ours", [True, False], ids=["ours", "beanstalkd"])
+def test_a_server_has_the_jobs(is_ours: bool, tmp_path: Path) -> None:
     path = written(tmp_path / "log", Conversation(1).say(60).files)
     jobs = served(path, LATER)
     wanted = plan(open_source(str(path)), Selection(), LATER)
-    with ServerProcess(command("-p", "0"), tmp_path) as server:
-        server.connect().close()
+    with ExitStack() as stack:
+        if is_ours:
+            queue = queue_of(MemoryLine(MemoryServer()))
+        else:
+            server = stack.enter_context(ServerProcess(theirs(), tmp_path))
+            server.connect().close()
+            queue = stack.enter_context(sync.Client(f"127.0.0.1:{server.port()}"))
         journal = journal_in(tmp_path)
-        with sync.Client(f"127.0.0.1:{server.port()}") as queue:
-            outcome = Putter(queue, journal, lambda: LATER, lambda seconds: None)
-            outcome.run(planned_jobs(wanted, journal))
-            assert outcome.put == len(jobs)
-            assert (outcome.refused, outcome.not_buried) == ([], [])
-            for old_id, new_id in journal.done.items():
-                tube, state, priority, _, ttr_s, _, body = jobs[old_id]
-                assert queue.peek(new_id).body == body
-                stats = queue.stats_job(new_id)
-                assert isinstance(state, State)
-                assert stats.state == state.name.lower()
-                assert (stats.tube.encode(), stats.pri) == (tube, priority)
-                assert stats.ttr == ttr_s
-            for name in (b"default", b"mail", b"images"):
-                kicked = []
-                queue.use(name)
-                for _ in order_of_burial(path, LATER, name):
-                    kicked.append(queue.peek_buried().id)
-                    queue.kick(1)
-                buried = order_of_burial(path, LATER, name)
-                assert kicked == [journal.done[old_id] for old_id in buried]
+        outcome = Putter(queue, journal, lambda: LATER, lambda seconds: None)
+        outcome.run(planned_jobs(wanted, journal))
+        assert outcome.put == len(jobs)
+        assert (outcome.refused, outcome.not_buried) == ([], [])
+        for old_id, new_id in journal.done.items():
+            tube, state, priority, _, ttr_s, _, body = jobs[old_id]
+            assert queue.peek(new_id).body == body
+            stats = queue.stats_job(new_id)
+            assert isinstance(state, State)
+            assert stats.state == state.name.lower()
+            assert (stats.tube.encode(), stats.pri) == (tube, priority)
+            assert stats.ttr == ttr_s
+        for name in (b"default", b"mail", b"images"):
+            kicked = []
+            queue.use(name)
+            buried = order_of_burial(path, LATER, name)
+            for _ in buried:
+                kicked.append(queue.peek_buried().id)
+                queue.kick(1)
+            assert kicked == [journal.done[old_id] for old_id in buried]
 
 
 MIXED = [

@@ -9,12 +9,7 @@ import pytest
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.wire.grammar import MAX_U32
-from binlog_tools.cli.replay import (
-    PLACEHOLDER,
-    KeyPutter,
-    OtherValue,
-    PolicySetter,
-)
+from binlog_tools.cli.replay import PLACEHOLDER, KeyPutter, OtherValue, PolicySetter
 from binlog_tools.logs.stored import StoredKey, StoredPolicy
 from binlog_tools.rewrite.journals import Stopped
 from binlog_tools.rewrite.putting import WINDOW_JOBS
@@ -89,7 +84,7 @@ def test_a_policy_that_is_refused_is_told_and_left() -> None:
     setter.set_part(limits_puts=False)
     asked = len(line.requests)
     setter.set_part(limits_puts=True)
-    assert setter.outcome.refused == {b"mail": "BAD_FORMAT"}
+    assert setter.outcome.refused == {b"mail": "BAD_FORMAT to max-age=x"}
     assert len(line.requests) == asked
 
 

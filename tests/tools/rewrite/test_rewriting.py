@@ -9,14 +9,7 @@ from beanstalk_twisted.binlog.records.jobs import State
 from binlog_tools.logs.opening import Loaded, load, open_source
 from binlog_tools.logs.quantities import Numbers, Span
 from binlog_tools.logs.stored import Selection, StoredJob
-from binlog_tools.rewrite.rewriting import (
-    ANY_AGE,
-    Ages,
-    Choice,
-    Renumbered,
-    merge,
-    rewrite,
-)
+from binlog_tools.rewrite.rewriting import ANY_AGE, Ages, Choice, Renumbered, merge, rewrite
 from tests.binlog.scribe import DEFAULT_TUBE, NS, T0, Scribe, put
 from tests.tools.conversation import TUBES, Conversation
 from tests.tools.folders import stats, written

@@ -10,13 +10,7 @@ from beanstalk_twisted.binlog.records.others import TubeDef
 from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.quantities import Numbers, Span
 from binlog_tools.logs.stored import LOST_AND_FOUND, Selection
-from binlog_tools.rewrite.undeleting import (
-    Deleted,
-    find_deleted,
-    into_files,
-    into_log,
-    restored,
-)
+from binlog_tools.rewrite.undeleting import Deleted, find_deleted, into_files, into_log, restored
 from tests.binlog.scribe import (
     DEFAULT_TUBE,
     MS,

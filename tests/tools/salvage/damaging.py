@@ -7,16 +7,7 @@ from typing import NamedTuple
 
 from beanstalk_twisted.binlog.records.others import TubeDef
 from tests.binlog import independent_reader
-from tests.binlog.scribe import (
-    DEFAULT_TUBE,
-    T0,
-    Files,
-    Scribe,
-    delete,
-    edited,
-    flipped,
-    put,
-)
+from tests.binlog.scribe import DEFAULT_TUBE, T0, Files, Scribe, delete, edited, flipped, put
 from tests.tools.salvage.logs import FULL, Bytes
 
 MAIL = TubeDef(2, b"mail", T0)

@@ -21,7 +21,7 @@ from beanstalk_twisted.binlog.records.others import Seal
 from tests.binlog import independent_reader
 from tests.binlog.independent_reader import Fields
 from tests.binlog.scribe import Files
-from tests.sampling import share
+from tests.sampling import one_in, share
 from tests.tools.cli.running import documents, run
 from tests.tools.folders import written
 from tests.tools.salvage.logs import FULL
@@ -101,7 +101,7 @@ def test_nothing_is_doubtful_of_a_log_without_damage(tmp_path: Path) -> None:
 SEEDS = range(1, 5)
 """Of busy logs."""
 
-DELETIONS = share(200, 20)
+DELETIONS = share(100, 10)
 """Damaged logs of each seed in which deleted jobs are looked for."""
 
 REWRITES = (Kind.UPDATE, Kind.MOVE)
@@ -255,7 +255,7 @@ def certain_by_the_seals(truth: Truth, files: Files) -> set[int]:
     return found
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_certain_jobs_are_as_they_were(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     """And none is doubtful that the seals prove."""
@@ -263,7 +263,7 @@ def test_certain_jobs_are_as_they_were(seed: int, tmp_path_factory: pytest.TempP
     truth = truth_of(seed, folder)
     damager = Damager(truth, seed)
     certain: Counter[str] = Counter()
-    for number in range(share(500, 25)):
+    for number in range(share(250, 12)):
         files = damager.damaged()
         log = written(folder / f"damaged-{seed}", files)
         new = folder / f"salvaged-{seed}"
@@ -290,7 +290,7 @@ def test_certain_jobs_are_as_they_were(seed: int, tmp_path_factory: pytest.TempP
 def test_certain_deleted_jobs_are_as_they_were(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.getbasetemp()
     whys: Counter[str | None] = Counter()
-    for seed in SEEDS:
+    for seed in one_in(4, SEEDS):
         truth = truth_of(seed, folder)
         everything = undeleted(folder / f"sound-{seed}")
         damager = Damager(truth, seed + 10)
@@ -302,7 +302,7 @@ def test_certain_deleted_jobs_are_as_they_were(tmp_path_factory: pytest.TempPath
                     assert not differences(job, everything[job_id]), (seed, number, job_id)
             shutil.rmtree(log)
     # Whether a log has a deleted job that may be outdated depends on how it was cut: few have.
-    assert whys[None] and (whys["outdated?"] or DELETIONS < 200), whys
+    assert whys[None] and (whys["outdated?"] or DELETIONS < 100), whys
 
 
 def undeleted(path: Path) -> dict[int, Fields]:

@@ -25,13 +25,7 @@ from tests.binlog.scribe import (
     put,
 )
 from tests.storage.test_opening import Started
-from tests.tools.salvage.damaging import (
-    FILL,
-    batches_of,
-    killed,
-    three_segments,
-    with_bad_records,
-)
+from tests.tools.salvage.damaging import FILL, batches_of, killed, three_segments, with_bad_records
 from tests.tools.salvage.logs import ONE, THREE, TWO
 from tests.tools.salvage.salvaged import EVERYTHING, salvaged
 

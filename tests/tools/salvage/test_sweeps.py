@@ -22,15 +22,7 @@ from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import Files, edited, flipped
 from tests.sampling import SHARE, one_in, share
 from tests.tools.salvage.damaging import Full, batches_of, full_records, inverted, overwritten
-from tests.tools.salvage.logs import (
-    POLICIES,
-    Bytes,
-    Known,
-    known,
-    log_of,
-    names_of,
-    trimmed_log,
-)
+from tests.tools.salvage.logs import POLICIES, Bytes, Known, known, log_of, names_of, trimmed_log
 from tests.tools.salvage.salvaged import Salvaged, salvaged, see_that_it_loads, servers_verdict
 from tests.tools.tagged import History
 
@@ -110,10 +102,11 @@ class Sweep:
 
 
 def places(raw: bytes) -> list[int]:
-    """Each byte of a segment; of the description in its header, where all bytes are alike, one in
-    eight.
+    """Every second byte of a segment; of the description in its header, where all bytes are alike,
+    one in sixteen.
     """
-    return one_in(67, [at for at in range(len(raw)) if not 160 <= at < 4088 or not at % 8])
+    step = [at for at in range(0, len(raw), 2) if not 160 <= at < 4088 or not at % 16]
+    return one_in(97, step)
 
 
 def flips(files: Files, stride: int = 1) -> Iterator[Change]:
@@ -131,7 +124,7 @@ def cuts(files: Files) -> Iterator[Change]:
             yield Bytes(name, at, size), {**files, name: files[name][:at]}
 
 
-def blocks(files: Files, filling: Callable[[bytes], bytes], step: int = 64) -> Iterator[Change]:
+def blocks(files: Files, filling: Callable[[bytes], bytes], step: int = 128) -> Iterator[Change]:
     """Each block of 512 bytes, at each multiple of ``step``, replaced."""
     for name in names_of(files):
         raw = files[name]
@@ -187,7 +180,7 @@ def test_any_block_overwritten_with_another_one_of_the_same_log(name: str) -> No
     sweep = Sweep(name)
     for source in names_of(sweep.files):
         raw = sweep.files[source]
-        for start in range(4096, len(raw) - BLOCK_BYTES, 1024):
+        for start in one_in(3, range(4096, len(raw) - BLOCK_BYTES, 1536)):
             stray = raw[start : start + BLOCK_BYTES]
             sweep.over(
                 blocks(sweep.files, lambda block, stray=stray: stray[: len(block)], BLOCK_BYTES)  # type: ignore[misc]
@@ -285,7 +278,7 @@ def test_the_header_and_any_64_bytes_of_a_segment_are_damaged(name: str, byte: i
     for segment in names_of(sweep.files):
         header = Bytes(segment, byte, byte + 1)
         without = overwritten(sweep.files, header, inverted)
-        for at in range(4096, len(sweep.files[segment]), PIECE_BYTES):
+        for at in one_in(5, range(4096, len(sweep.files[segment]), PIECE_BYTES)):
             region = Bytes(segment, at, min(at + PIECE_BYTES, len(sweep.files[segment])))
             sweep.judge(overwritten(without, region, inverted), [header, region])
 

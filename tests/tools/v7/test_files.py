@@ -6,14 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from binlog_tools.v7.files import (
-    Skipped,
-    content_end,
-    file_name,
-    file_number,
-    open_file,
-    walk,
-)
+from binlog_tools.v7.files import Skipped, content_end, file_name, file_number, open_file, walk
 from binlog_tools.v7.records import V5, V7, Record
 from tests.tools.v7.theirs import (
     FIXED_386,

@@ -24,7 +24,7 @@ from binlog_tools.cli.commands import cli
 from binlog_tools.logs.new_log import Floors, NewLog, Origin
 from binlog_tools.logs.stored import StoredJob, StoredPause
 from binlog_tools.v7.survivors import Survivors
-from tests.server_process import Connection, ServerProcess, ours, real_beanstalkd, theirs
+from tests.server_process import Connection, ServerProcess, ours_at_once, real_beanstalkd, theirs
 
 NS = 1_000_000_000
 HOUR_S = 3600
@@ -125,25 +125,14 @@ def our_jobs(now_ns: int) -> list[StoredJob]:
             State.DELAYED: now_ns + delay_s * NS,
             State.BURIED: now_ns - rng.randrange(1, 1 << 40),
         }.get(state, 0)
-        reserves, timeouts, releases, buries, kicks = (rng.randrange(99) for _ in range(5))
-        jobs.append(
-            StoredJob(
-                job_id * 3,
-                rng.choice([b"default", b"alpha", b"+/;.$_()-Z", b"t" * 200]),
-                state,
-                rng.choice([0, 1, 1, 1024, 2**32 - 1]),
-                delay_s,
-                rng.choice([1, 60, 2**32 - 1]),
-                now_ns - rng.randrange(HOUR_S) * NS,
-                deadline_ns,
-                rng.choice([b"", b"\r\n", b"x\r\ny", rng.randbytes(rng.randrange(3000))]),
-                reserves,
-                timeouts,
-                releases,
-                buries,
-                kicks,
-            )
-        )
+        jobs.append(StoredJob(
+            job_id * 3, rng.choice([b"default", b"alpha", b"+/;.$_()-Z", b"t" * 200]), state,
+            rng.choice([0, 1, 1, 1024, 2**32 - 1]), delay_s, rng.choice([1, 60, 2**32 - 1]),
+            now_ns - rng.randrange(HOUR_S) * NS, deadline_ns,
+            rng.choice([b"", b"\r\n", b"x\r\ny", rng.randbytes(rng.randrange(3000))]),
+            rng.randrange(99), rng.randrange(99), rng.randrange(99), rng.randrange(99),
+            rng.randrange(99),
+        ))  # fmt: skip
     return jobs
 
 
@@ -393,14 +382,14 @@ def test_the_refusal_of_our_server_names_a_command_that_works(tmp_path: Path) ->
     source.mkdir()
     with serving(source) as connection:
         assert connection.ask(b"put 7 0 1 5\r\nhello\r\n") == b"INSERTED 1\r\n"
-    with ServerProcess(ours("-p", 0, "-b", source), tmp_path) as server:
+    with ServerProcess(ours_at_once("-p", 0, "-b", source), tmp_path) as server:
         status, said = server.ended()
     assert status == 78
     command = re.search(r"binlog-inspect (import-v7 .*?)(?:$|, then)", said, re.MULTILINE)
     assert command is not None
     arguments = shlex.split(command[1])
     run(*arguments)
-    with ServerProcess(ours("-p", 0, "-b", arguments[-1]), tmp_path) as server:
+    with ServerProcess(ours_at_once("-p", 0, "-b", arguments[-1]), tmp_path) as server:
         connection = server.connect()
         assert connection.ask(b"reserve\r\n") == b"RESERVED 1 5\r\nhello\r\n"
         assert connection.ask(b"put 7 0 1 1\r\nx\r\n") == b"INSERTED 2\r\n"

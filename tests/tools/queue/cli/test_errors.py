@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from binlog_tools.queue.cli.commands import COMMANDS, cli
-from tests.end_to_end.test_client import ours
 from tests.ports import free_ports
 from tests.server_process import ServerProcess, theirs
 
@@ -20,6 +20,9 @@ FIELDS = {"v", "level", "code", "exit", "what", "where", "hint"}
 USAGE = [
     ("lst", "No such command 'lst'. Did you mean list?"),
     ("chekc", "No such command 'chekc'."),
+    ("kick-dead", "No such command 'kick-dead'. Did you mean kick or dead?"),
+    ("tube-policy", "No such command 'tube-policy'. Did you mean policy?"),
+    ("dead-letters", "No such command 'dead-letters'. Did you mean dead?"),
     ("put --lines body", "--lines reads the input; leave out BODY"),
     ("list x --limit 0", "Invalid value for '-n' / '--limit': 0 is not in the range x>=1."),
     ("stats --job x", "Invalid value for '-j' / '--job': 'x' is not the number of a job."),
@@ -39,7 +42,7 @@ REFUSED = [
     ("delete -t mail --all --state ready", 2, "USAGE", "1 ready job of mail would be deleted"),
     ("put -t mail", 1, "NOTHING", "the input is empty, nothing was put"),
     ("put -t mail --lines", 1, "NOTHING", "the input is empty, nothing was put"),
-    pytest.param(f"put {'x' * 70_000}", 4, "REFUSED", "0 jobs put, 1 not", id="put too big"),
+    pytest.param(f"put {'x' * 170_000}", 4, "REFUSED", "0 jobs put, 1 not", id="put too big"),
     ("move attic --from mail --state buried", 1, "NOTHING", "0 jobs moved into attic"),
 ]
 
@@ -63,10 +66,14 @@ def told(result: Result) -> dict[str, Any]:
 def address(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    command = ours("-p0") if request.param == "ours" else theirs()
-    with ServerProcess(command, tmp_path_factory.mktemp("server")) as server:
-        server.connect().close()
-        address = f"127.0.0.1:{server.port()}"
+    with ExitStack() as stack:
+        if request.param == "ours":
+            address = request.getfixturevalue("server").address
+        else:
+            folder = tmp_path_factory.mktemp("server")
+            server = stack.enter_context(ServerProcess(theirs(), folder))
+            server.connect().close()
+            address = f"127.0.0.1:{server.port()}"
         assert run("put -t mail hello", address).exit_code == 0
         yield address
 
@@ -80,11 +87,19 @@ def test_wrong_usage_is_an_object_too(words: str, what: str) -> None:
     assert error["what"].startswith(what)
     if "/nonexistent" not in words:
         assert error["hint"].startswith("beanstalk") and error["hint"].endswith("--help")
+    before = run(f"--json {words}")
+    assert (before.exit_code, before.stdout, before.stderr) == (2, "", result.stderr)
 
 
 def test_without_it_an_error_is_a_line() -> None:
     result = run("stats")
     assert result.stderr == "beanstalk: 127.0.0.1:1: Connection refused\n"
+
+
+def test_before_the_subcommand_it_is_for_that(address: str) -> None:
+    for words in ("tubes", "stats -t mail"):
+        shown = run(f"{words} --json", address).stdout
+        assert run(f"--json {words}", address).stdout == shown != run(words, address).stdout
 
 
 def test_behind_two_hyphens_it_is_an_argument() -> None:

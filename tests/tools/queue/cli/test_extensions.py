@@ -16,12 +16,14 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from beanstalk_twisted.client import hashed_key, sync
+from binlog_tools.queue.cli.commands import cli
 from binlog_tools.queue.cli.put import NO_ROOM
 from binlog_tools.queue.moving import BATCH_JOBS
 from tests.end_to_end.test_client import ours
-from tests.script_server import Listener, copy
+from tests.script_server import Listener, answer, copy
 from tests.server_process import LIMIT_S, Connection, ServerProcess, theirs
 from tests.tools.queue.cli.test_commands import (
     MAX_JOB_BYTES,
@@ -64,14 +66,6 @@ class Relay(Listener):
                     self.passed_on.append(word)
             server.half_close()
             back.join(LIMIT_S)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Run our server; each test has tubes of its own."""
-    command = ours("-p", 0, "-z", MAX_JOB_BYTES)
-    with ServerProcess(command, tmp_path_factory.mktemp("server")) as running:
-        yield Server(running)
 
 
 def test_a_server_that_is_not_replicated_hands_nothing_over(server: Server) -> None:
@@ -596,6 +590,17 @@ def test_a_policy_that_is_wrong_changes_nothing(server: Server) -> None:
     assert server.run("policy", "unruled") == ""
 
 
+def test_of_a_policy_that_an_older_server_refuses_the_rules_are_named() -> None:
+    known = b"---\n- tube-policy\n"
+    said = {b"capabilities": b"OK %d\r\n%b\r\n" % (len(known), known)}
+    said[b"use"] = b"USING default\r\n"
+    with Listener(answer(lambda words: said.get(words[0], b"BAD_FORMAT\r\n"))) as listener:
+        words = ["policy", "mail", "max-age=5", "rate=9", "-s", listener.address]
+        result = CliRunner().invoke(cli, words)
+    assert result.exit_code == 4
+    assert result.stderr.endswith(": it does not take max-age=5 or rate=9\n")
+
+
 def test_a_policy_that_refuses_a_job_is_named(server: Server) -> None:
     server.run("policy", "narrow", "max-job-size=3")
     result = server.result("put", "-t", "narrow", "too big")
@@ -758,6 +763,87 @@ def test_on_a_terminal_kicking_dead_letters_asks_first(server: Server) -> None:
     assert server.state(str(job)) == "buried"
 
 
+def test_jobs_in_any_state_are_cancelled(server: Server) -> None:
+    ready, reserved = (int(server.run("put", "-t", "states", "x")) for _ in range(2))
+    with server.process.connect() as worker:
+        assert worker.ask(b"reserve-job %d\r\n" % reserved).startswith(b"RESERVED")
+        server.run("delete", reserved, code=4)
+        assert server.documents("cancel", ready, 999_999, reserved, code=4) == [
+            {"v": 1, "id": ready, "cancelled": True},
+            {"v": 1, "id": 999_999, "cancelled": False, "reply": "NOT_FOUND"},
+            {"v": 1, "id": reserved, "cancelled": True},
+        ]
+        assert worker.ask(b"touch %d\r\n" % reserved) == b"NOT_FOUND\r\n"
+    assert f"NOT_FOUND: there is no job {ready}\n" in server.result("cancel", ready).stderr
+
+
+@pytest.mark.parametrize("word", ["-1", "x", str(1 << 64)])
+def test_what_is_no_number_of_a_job_is_refused(server: Server, word: str) -> None:
+    result = server.result("cancel", "--", word)
+    assert (result.exit_code, result.stdout) == (2, "")
+
+
+def test_a_job_whose_command_is_interrupted_has_lost_no_attempt(server: Server) -> None:
+    job = server.run("put", "-t", "returned", "-p", 3, "x").strip()
+    process = server.start(
+        "reserve", "-t", "returned", "--delay", "60", "--exec", "echo begun; sleep 600"
+    )
+    assert process.stdout is not None and process.stdout.readline() == "begun\n"
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=LIMIT_S)
+    assert (process.returncode, said) == (
+        143, f"beanstalk: SIGTERM: the command was ended, job {job} was given back\n"
+    )  # fmt: skip
+    (stats,) = server.documents("stats", "-j", job)
+    assert [stats[key] for key in ("state", "pri", "reserves", "releases")] == ["delayed", 3, 0, 0]
+
+
+@pytest.mark.exhaustive
+def test_a_command_whose_job_is_lost_is_ended(server: Server) -> None:
+    # Ours only: a beanstalkd forgets timers now and then, and the TTR does not end.
+    job = server.run("put", "-t", "stolen", "--ttr", 2, "x").strip()
+    process = server.start("reserve", "-t", "stolen", "--exec", "echo begun; exec sleep 600")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    # While it stands still, the TTR ends, and somebody else deletes the job.
+    process.send_signal(signal.SIGSTOP)
+    taker = Connection(server.process.port())
+    taker.ask(b"watch stolen\r\n")
+    assert taker.ask(b"reserve-with-timeout 15\r\n").startswith(b"RESERVED %d " % int(job))
+    taker.ask(b"delete %d\r\n" % int(job))
+    taker.close()
+    process.send_signal(signal.SIGCONT)
+    _, said = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 4
+    assert f"job {job} is not ours any more" in said
+
+
+@pytest.mark.exhaustive
+def test_the_job_is_kept_until_all_that_the_command_has_started_was_ended(server: Server) -> None:
+    # Ours only: a beanstalkd forgets timers now and then, and the TTR does not end.
+    job = server.run("put", "-t", "heirs", "--ttr", 2, "x").strip()
+    script = "(trap '' TERM; echo begun; exec sleep 600) & wait"
+    process = server.start("reserve", "-t", "heirs", "--exec", script)
+    assert process.stdout is not None and process.stdout.readline() == "begun\n"
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=LIMIT_S)
+    assert (process.returncode, said) == (
+        143, f"beanstalk: SIGTERM: the command was ended, job {job} was given back\n"
+    )  # fmt: skip
+    (stats,) = server.documents("stats", "-j", job)
+    assert (stats["state"], stats["timeouts"], stats["releases"]) == ("ready", 0, 0)
+
+
+def test_a_job_that_is_cancelled_ends_its_command(server: Server) -> None:
+    job = server.run("put", "-t", "cancelled", "--ttr", 1, "x").strip()
+    process = server.start("reserve", "-t", "cancelled", "--exec", "echo begun; sleep 600")
+    assert process.stdout is not None and process.stdout.readline() == "begun\n"
+    server.run("cancel", job)
+    _, said = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 4
+    assert f"job {job} is not ours any more" in said
+
+
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Relay]]:
     """Run the real beanstalkd, and note what it is sent."""
@@ -788,6 +874,8 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Rel
         ("connections", "list-connections; `beanstalk stats` says how many there are\n"),
         ("put x --at now", "put-at; leave out --at, or give a --delay\n"),
         ("put x --group a", "put grp:; leave out --group\n"),
+        ("cancel 5", "cancel-job; `delete` deletes jobs that nobody has reserved\n"),
+        ("export -t t", "list-jobs; of a beanstalkd that is stopped, `binlog-inspect import-v7`"),
         ("drain", "drain; SIGUSR1 to its process makes it refuse new jobs\n"),
         ("undrain", "undrain; it takes new jobs again when it was started anew\n"),
     ],

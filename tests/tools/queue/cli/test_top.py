@@ -12,7 +12,8 @@ import pytest
 
 from beanstalk_twisted.client.stats import ServerStats, TubeStats
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from binlog_tools.queue.watching import (
+from binlog_tools.queue.asking import all_tubes
+from binlog_tools.queue.cli.top import (
     LOOKS,
     MAX_FILTER,
     SORTS,
@@ -25,10 +26,9 @@ from binlog_tools.queue.watching import (
     colour_of,
     coloured,
     keyboard,
-    ordered,
     pressed,
     rows,
-    take_snapshot,
+    shown,
     total,
 )
 from tests.tools.queue.lines import queue_at
@@ -39,7 +39,7 @@ def test_rates_are_what_came_and_went_in_a_second() -> None:
     queue = queue_at(server)
     queue.use(b"a")
     queue.put(b"", priority=0)
-    first = take_snapshot(queue, 10.0)
+    first = Snapshot(10.0, queue.stats(), all_tubes(queue))
     (a, default) = rows(first, None)
     assert (a.tube, a.ready, a.puts_s, default.tube) == ("a", 1, None, "default")
     jobs = [queue.put(b"", priority=0) for _ in range(8)]
@@ -47,7 +47,7 @@ def test_rates_are_what_came_and_went_in_a_second() -> None:
     queue.use(b"b")
     queue.put(b"", delay=60)
     queue.pause_tube(b"b", 9)
-    (a, b, default) = rows(take_snapshot(queue, 14.0), first)
+    (a, b, default) = rows(Snapshot(14.0, queue.stats(), all_tubes(queue)), first)
     assert (a.ready, a.puts_s, a.deletes_s) == (8, 2.0, 0.25)
     assert (b.delayed, b.puts_s, b.pause_s) == (1, 0.25, 9)
     assert (default.puts_s, default.deletes_s) == (0.0, 0.0)
@@ -173,9 +173,9 @@ def test_keys_of_more_characters_are_passed_over() -> None:
 
 def test_tubes_are_ordered_by_a_column_and_equal_ones_by_name() -> None:
     found = [row("b", 1), row("c", 2), row("a", 1)]
-    assert [each.tube for each in ordered(found, "ready")] == ["c", "a", "b"]
-    assert [each.tube for each in ordered(found, "tube")] == ["a", "b", "c"]
-    assert [each.tube for each in ordered(found, "puts")] == ["a", "b", "c"]
+    for sort, order in (("ready", "cab"), ("tube", "abc"), ("puts", "abc")):
+        assert "".join(each.tube for each in shown(found, View(sort))) == order
+    assert shown(found, View(filter="b")) == [found[0]]
 
 
 @pytest.mark.parametrize(
