@@ -18,7 +18,7 @@ from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.client.stats import JobStats
 from beanstalk_twisted.worker.attempt import Attempt, Ending, KeepAlive
 from beanstalk_twisted.worker.handlers import awaited, verdict_of
-from beanstalk_twisted.worker.hooks import frames_of, text_of
+from beanstalk_twisted.worker.hooks import frames_of, log_fault, text_of
 from beanstalk_twisted.worker.policy import (
     Bury,
     Decided,
@@ -252,23 +252,21 @@ class JobRun(Generic[T]):
     def _limit_is_over(self, attempt: Attempt[T]) -> None:
         # Before it is cancelled: it may end at once, and stop this timer.
         stuck_s = self._work.stuck_s
-        self._limit = self._clock.callLater(stuck_s, self._begin_to_give_up, attempt)
+        self._limit = self._clock.callLater(stuck_s, self._give_up, attempt)
         attempt.cancel(Ending.LIMIT)
 
-    def _begin_to_give_up(self, attempt: Attempt[T]) -> None:
-        verdict = self._failed(attempt, TookTooLong())
-        self._giving_up = Deferred.fromCoroutine(self._give_up(attempt, verdict))
-        self._giving_up.addErrback(
-            lambda failure: self._log.failure("a fault in the worker", failure)
-        )
-
-    async def _give_up(self, attempt: Attempt[T], verdict: Verdict | None) -> None:
+    def _give_up(self, attempt: Attempt[T]) -> None:
         """End the attempt although its handler still runs, whose result counts no longer."""
+        verdict = self._failed(attempt, TookTooLong())
         self._stop()
-        await self._conclude(attempt, verdict)
-        attempt.end()
-        if not self._has_handler_ended:
-            self._left(self)
+
+        async def conclude() -> None:
+            await self._conclude(attempt, verdict)
+            attempt.end()
+            if not self._has_handler_ended:
+                self._left(self)
+
+        self._giving_up = Deferred.fromCoroutine(conclude()).addErrback(log_fault)
 
     # What the server is told.
 

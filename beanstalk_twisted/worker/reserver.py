@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, fail, gatherResults, succeed
 from twisted.internet.interfaces import IDelayedCall
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
@@ -15,14 +14,13 @@ from beanstalk_twisted.client.service import Client, Losses
 from beanstalk_twisted.client.stats import ServerStats
 from beanstalk_twisted.states import NotAllowed, Transitions, Triggers
 from beanstalk_twisted.worker.attempt import Ending
+from beanstalk_twisted.worker.hooks import log_fault
 from beanstalk_twisted.worker.settings import Settings
 
 if TYPE_CHECKING:
     from beanstalk_twisted.worker.job_run import JobRun
 
 T = TypeVar("T")
-
-_log = Logger(namespace="beanstalk_twisted.worker")
 
 DEADLINE_SOON_S: Final = 1.0
 """How long before the end of a TTR a server says so, seconds (protocol.txt, "reserve")."""
@@ -243,7 +241,7 @@ class Reserver:
         asked.append(self.client.stats().addCallbacks(_server_id, _no_server_id))
         self._watching = gatherResults(asked, consumeErrors=True)
         self._watching.addCallbacks(self._watched, self._not_watched)
-        self._watching.addErrback(lambda failure: _log.failure("a fault in the worker", failure))
+        self._watching.addErrback(log_fault)
 
     def _watched(self, answers: Sequence[Any]) -> None:
         self._on("watched")
@@ -433,7 +431,7 @@ class ReserveScheduler:
     def _ask(self, reserver: Reserver, seconds: int) -> None:
         asked = reserver.ask(seconds)
         asked.addCallbacks(self._job, self._none, callbackArgs=(reserver,))
-        asked.addErrback(lambda failure: _log.failure("a fault in the worker", failure))
+        asked.addErrback(log_fault)
         asked.addCallback(self._answered)
 
     def _job(self, job: Job, reserver: Reserver) -> None:

@@ -8,7 +8,6 @@ from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredList, gatherResults
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from beanstalk_twisted.client.commands.specs import Job
 from beanstalk_twisted.client.connection import GRACE_S
@@ -16,7 +15,7 @@ from beanstalk_twisted.client.endpoints import Backoff, the_reactor
 from beanstalk_twisted.client.pending import cancel
 from beanstalk_twisted.worker.attempt import Ending
 from beanstalk_twisted.worker.handlers import Threads
-from beanstalk_twisted.worker.hooks import Hook, Hooks
+from beanstalk_twisted.worker.hooks import Hook, Hooks, log_fault
 from beanstalk_twisted.worker.job_run import JobRun
 from beanstalk_twisted.worker.policy import Policy
 from beanstalk_twisted.worker.reserver import CLOSING, LAST_ANSWER_S, Reserver, ReserveScheduler
@@ -188,7 +187,7 @@ class Worker(Service, Generic[T]):
         if self._is_stopping:
             run.do_not_begin()
         ended = Deferred.fromCoroutine(run.carry_out())
-        ended.addErrback(self._log_failure).addCallback(self._ended, run)
+        ended.addErrback(log_fault).addCallback(self._ended, run)
 
     def _hand_over(self, job: Job, reserver: Reserver) -> None:
         """End an attempt at this very job that is still in hand: its TTR has ended unnoticed, for
@@ -217,9 +216,6 @@ class Worker(Service, Generic[T]):
         self._log.critical("all {slots} slots are stuck in functions that do not end: no job is "
                            "taken any more", slots=self.concurrency)  # fmt: skip
 
-    def _log_failure(self, failure: Failure) -> None:
-        self._log.failure("a fault in the worker", failure)
-
     # Stopping.
 
     def _look_whether_idle(self) -> None:
@@ -230,9 +226,9 @@ class Worker(Service, Generic[T]):
         runs = self._runs()
         for run in runs:
             run.cancel(Ending.STOPPED)
-        left = [Deferred.fromCoroutine(run.abandon(LAST_ANSWER_S)) for run in runs]
-        for each_left in left:
-            each_left.addErrback(self._log_failure)
+        left = [
+            Deferred.fromCoroutine(run.abandon(LAST_ANSWER_S)).addErrback(log_fault) for run in runs
+        ]
         # By then, what was to be released is on its way.
         given_back = DeferredList(left).addCallback(lambda _: self._scheduler.may_give_back())
         given_back.addCallback(self._leave)
