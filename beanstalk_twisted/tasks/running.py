@@ -192,14 +192,16 @@ class AppWorker(Service):
     def startService(self) -> None:
         super().startService()
         for each in (*self._links, *self._services):
-            each.startService()
+            if not each.running:
+                each.startService()
 
     @inlineCallbacks
     def stopService(self) -> Any:
         """Finish the jobs in hand, and then close what their results go over."""
         super().stopService()
-        for services in (self._services, self._links):
-            yield gatherResults([each.stopService() for each in services])
+        yield gatherResults([each.stopService() for each in self._services])
+        if not self.running:  # It may have been started meanwhile.
+            yield gatherResults([each.stopService() for each in self._links])
 
 
 def _is_at(app: App[Any], server: Any, tube: str) -> bool:

@@ -59,21 +59,16 @@ class Worker(Service, Generic[T]):
         grace_s: float = GRACE_S, backoff: Callable[[], Backoff] | None = None,
         chance: Callable[[], float] = any_random, token: str | None = None,
     ) -> None:  # fmt: skip
-        """:param endpoint: where the server is, as of `Client`: ``127.0.0.1:11300``, or an
-            endpoint.
-        :param tubes: where jobs come from; one, or several.
+        """:param endpoint: where the server is, as of `Client`.
         :param handler: does a job, given an `attempt.Attempt`; or a `settings.Route`, which has
-            the options of each kind of job instead of this.  It is done when this returns, or
+            the options of each kind of job instead of this.  The job is done when this returns, or
             when the Deferred or coroutine that it gives has; an exception means that it is not.
             A `policy.Verdict` that it gives decides what becomes of the job.
         :param concurrency: jobs at once, 1 to `MAX_CONCURRENCY`.
         :param weights: of tubes, 1 to 1,000; those without one have 1.
         :param mode: how a reserve chooses among the tubes: ``fifo``, the best job of all; by the
             weights ``weighted``, jobs of each tube, or ``weighted-fair``, time of workers.
-        :param serialiser: reads bodies.
-        :param policy: decides about failures.
         :param logs: write to Twisted's log what happens.
-        :param hooks: called with each `hooks.Event`.
         :param in_threads: the handler blocks: run it in threads, as many as ``concurrency``.
         :param touches: touch each job in time for as long as it is worked on.
         :param limit_s: how long an attempt may take, seconds; None for ever.  Then it is cancelled.
@@ -82,12 +77,10 @@ class Worker(Service, Generic[T]):
         :param all_stuck: called when all slots are stuck, so that no job is taken any more: end the
             process.  Without it, that is logged.
         :param finish_s: how long the jobs in hand may take when the worker stops, seconds.
-        :param connections: 1 to ``concurrency``; more than that is never used.
+        :param connections: at most ``concurrency`` are used.
         :param chance: gives a number from 0 up to 1 for each call.
-        :param token: shown on each connection, as of `Client`.
-        :raise ValueError: a number is out of its range, there is no tube, one has a name that no
-            tube can have, there are weights without a mode in which they count, a coroutine is to
-            run in threads, or anything on a clock.
+        :raise ValueError: a number is out of its range, a tube has no such name, weights do not
+            count in this mode, a coroutine is to run in threads, or anything on a clock.
         :raise TypeError: something is of another kind.
         """
         clock = reactor or the_reactor()
