@@ -328,10 +328,8 @@ class ReserveScheduler:
     """
 
     def __init__(
-        self, settings: Settings, reserved: Callable[[Job, Reserver], object],
-        quiet: Callable[[], object],
+        self, settings: Settings, reserved: Callable[[Job, Reserver], object]
     ) -> None:  # fmt: skip
-        """:param quiet: called when it was stopped, and no job can come any more."""
         self.reservers = [
             Reserver(settings, number, self.look)
             for number in range(min(settings.connections, settings.concurrency))
@@ -339,7 +337,6 @@ class ReserveScheduler:
         self._settings = settings
         self._clock = settings.clock
         self._reserved = reserved
-        self._quiet = quiet
         self._demand = Demand(settings.concurrency)
         self._timer: IDelayedCall | None = None
         self._limit: IDelayedCall | None = None
@@ -448,14 +445,19 @@ class ReserveScheduler:
             self._settings.hooks.call("troubled", error=failure.value)
         self.look()
 
-    def stop(self) -> None:
-        """Ask no more; nothing that is given back must come to another connection of ours."""
+    def stop(self) -> Deferred[None]:
+        """Ask no more; nothing that is given back must come to another connection of ours.
+
+        :return: fires when no job can come any more.
+        """
         self._is_over = True
         cancel(self._timer)
         for reserver in self.reservers:
             reserver.take_no_more()
         self._limit = self._clock.callLater(LAST_ANSWER_S, self._give_up)
+        quiet = self.may_give_back()
         self._answered(None)
+        return quiet
 
     def may_give_back(self) -> Deferred[None]:
         """Wait, once the worker stops, until no job can come any more."""
@@ -471,7 +473,6 @@ class ReserveScheduler:
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             each.callback(None)
-        self._quiet()
 
     def _give_up(self) -> None:
         for reserver in self.reservers:

@@ -99,7 +99,7 @@ class Worker(Service, Generic[T]):
         )  # fmt: skip
         self.concurrency = concurrency
         self._all_stuck = all_stuck or self._log_all_stuck
-        self._scheduler = ReserveScheduler(self._settings, self._reserved, self._look_whether_idle)
+        self._scheduler = ReserveScheduler(self._settings, self._reserved)
         self._is_stopping = False
         self._when_idle: Deferred[None] | None = None
         self._when_stopped: list[Deferred[None]] | None = None
@@ -147,7 +147,7 @@ class Worker(Service, Generic[T]):
             run.do_not_begin()
         self._when_idle = Deferred()
         limit = self._settings.clock.callLater(self._settings.finish_s, self._give_back)
-        self._scheduler.stop()
+        self._scheduler.stop().addCallback(self._look_whether_idle)
         try:
             await self._when_idle
             cancel(limit)
@@ -211,7 +211,7 @@ class Worker(Service, Generic[T]):
 
     # Stopping.
 
-    def _look_whether_idle(self) -> None:
+    def _look_whether_idle(self, _: object = None) -> None:
         if not self.jobs_in_hand and self._scheduler.is_quiet:
             self._leave()
 
