@@ -263,15 +263,17 @@ class Reserver:
         self._watch()
 
     def _lost(self, losses: Losses) -> None:
-        self._on("lost")
-        self.session = None
-        self._settings.hooks.call("disconnected", losses=losses)
-        self._end_session()
-        for sent in list(self._bound):
-            sent.cancel()
-        for run in list(self.jobs):
-            run.cancel(Ending.DISCONNECTED)
-        self._changed()
+        try:
+            self._on("lost")
+        finally:  # Attempts are cancelled even after an error of ours.
+            self.session = None
+            self._settings.hooks.call("disconnected", losses=losses)
+            self._end_session()
+            for sent in list(self._bound):
+                sent.cancel()
+            for run in list(self.jobs):
+                run.cancel(Ending.DISCONNECTED)
+            self._changed()
 
     def _end_session(self) -> None:
         self.session = None
