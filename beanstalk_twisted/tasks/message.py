@@ -2,6 +2,8 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
 from typing import Any, Final, NamedTuple, get_type_hints
 from urllib.parse import quote
 
@@ -50,7 +52,6 @@ class Arguments(Serialiser[inspect.BoundArguments]):
         self._name = name
         self._function = function
         self._signature = inspect.signature(function)
-        self._readers: dict[str, Read] | None = None
         self.names = frozenset(self._signature.parameters)
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> inspect.BoundArguments:
@@ -91,7 +92,7 @@ class Arguments(Serialiser[inspect.BoundArguments]):
         return bound
 
     def _read(self, name: str, value: Any) -> Any:
-        reader = self._reader(name)
+        reader = self._readers.get(name)
         if reader is None:
             return value
         kind = self._signature.parameters[name].kind
@@ -101,22 +102,16 @@ class Arguments(Serialiser[inspect.BoundArguments]):
             return {key: reader(each, key) for key, each in value.items()}
         return reader(value, name)
 
-    def _reader(self, name: str) -> Read | None:
-        if self._readers is None:
-            # Only now: an annotation may name what is defined after the task.
-            self._readers = dict(_readers(self._function))
-        return self._readers.get(name)
-
-
-def _readers(function: Callable[..., Any]) -> list[tuple[str, Read]]:
-    """Make what checks each argument whose annotation has a form in JSON."""
-    found = []
-    for name, kind in get_type_hints(function).items():
-        try:
-            found.append((name, reader_of(kind)))
-        except (TypeError, RecursionError):
-            continue
-    return found
+    @cached_property
+    def _readers(self) -> dict[str, Read]:
+        """Check each argument whose annotation has a form in JSON; made when the first call is
+        read, since an annotation may name what is defined after the task.
+        """
+        found = {}
+        for name, kind in get_type_hints(self._function).items():
+            with suppress(TypeError, RecursionError):
+                found[name] = reader_of(kind)
+        return found
 
 
 def headers_text(headers: Mapping[str, str]) -> str | None:

@@ -38,15 +38,7 @@ _NUMBERS: Final = {"unique_seconds": 0, "concurrency_limit": 1}
 
 @dataclass(frozen=True, kw_only=True)
 class Cron:
-    """When a task runs by itself.
-
-    :ivar cron: minute, hour, day of month, month, day of week.
-    :ivar zone: whose time of day that is, such as ``Europe/Berlin``.
-    :ivar missed: what becomes of runs that were missed: ``none`` is made up for, ``one`` or
-        ``all``.
-    :ivar catch_up_s: how old a missed run may be, seconds.
-    :ivar args: arguments of the task.
-    """
+    """When a task runs by itself, and its arguments then; as `worker.recurring.Schedule` has it."""
 
     cron: str
     zone: str = "UTC"

@@ -73,7 +73,7 @@ def _work_of(task: Task[..., Any, Any], reply: Reply | None, processes: str | No
     )  # fmt: skip
 
 
-class AppLink(Service):
+class AppLink:
     """What an application says to one server besides taking jobs: rates, and results of tasks."""
 
     _log = Logger(namespace="beanstalk_twisted.worker")
@@ -86,25 +86,17 @@ class AppLink(Service):
         self._app = app
         self._clock = clock
         self._rates = {tube: rate for tube, rate in app.rates.items() if is_here(tube)}
-        self._client = make_client(connected=self._connected)
+        self.client = make_client(connected=self._connected)
         self._expires = False
-
-    def startService(self) -> None:
-        super().startService()
-        self._client.startService()
-
-    def stopService(self) -> Any:
-        super().stopService()
-        return self._client.stopService()
 
     def _connected(self) -> None:
         """Set the policies again: a server without a log forgets them."""
         self._expires = False
         for tube, rate in self._rates.items():
-            self._client.tube_policy(tube, {"rate": rate}).addErrback(self._no_rate, tube)
+            self.client.tube_policy(tube, {"rate": rate}).addErrback(self._no_rate, tube)
 
     def _no_rate(self, failure: Failure, tube: str) -> None:
-        if self.running:
+        if self.client.running:
             self._log.error("the rate of tube {tube} is not set: {error}", tube=tube,
                             error=failure.value)  # fmt: skip
 
@@ -129,9 +121,9 @@ class AppLink(Service):
                     "max-age": self._app.result_ttl_s,
                     "expired": "delete",
                 }
-                yield self._client.tube_policy(tube, wanted)
+                yield self.client.tube_policy(tube, wanted)
                 self._expires = True
-            yield from put_reply(self._client, tube, attempt.id, reply_body(result, error))
+            yield from put_reply(self.client, tube, attempt.id, reply_body(result, error))
 
 
 class AppWorker(Service):
@@ -157,13 +149,13 @@ class AppWorker(Service):
         chosen = list(servers) or app.servers
         wanted = sorted(tubes) or app.tubes
         client = partial(Client, reactor=clock, probes=True, token=token, logs=False)
-        self._links: list[AppLink] = []
+        self._clients: list[Client] = []
         self._services: list[Any] = []
         for server in chosen:
             # Of several servers, each tube has one.
             is_here = partial(_is_at, app, None if len(chosen) == 1 else server)
             link = AppLink(app, partial(client, server), is_here, clock)
-            self._links.append(link)
+            self._clients.append(link.client)
             self._services.append(Worker(
                 server, wanted, AppRoute(app, reply=link.reply, processes=processes), concurrency,
                 in_threads=in_threads, finish_s=finish_s, token=token, reactor=clock, **options,
@@ -191,15 +183,17 @@ class AppWorker(Service):
 
     def startService(self) -> None:
         super().startService()
-        for each in (*self._links, *self._services):
-            each.startService()
+        for each in (*self._clients, *self._services):
+            if not each.running:
+                each.startService()
 
     @inlineCallbacks
     def stopService(self) -> Any:
         """Finish the jobs in hand, and then close what their results go over."""
         super().stopService()
-        for services in (self._services, self._links):
-            yield gatherResults([each.stopService() for each in services])
+        yield gatherResults([each.stopService() for each in self._services])
+        if not self.running:  # It may have been started meanwhile.
+            yield gatherResults([each.stopService() for each in self._clients])
 
 
 def _is_at(app: App[Any], server: Any, tube: str) -> bool:

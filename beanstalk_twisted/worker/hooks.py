@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import twisted
 from twisted.logger import Logger, LogLevel
+from twisted.python.failure import Failure
 
 from beanstalk_twisted.client.service import Losses
 from beanstalk_twisted.printable import shorten
@@ -99,6 +100,10 @@ def log(event: Event) -> None:
     if isinstance(event.verdict, Bury):
         level = LogLevel.warn
     _log.emit(level, text, **facts)
+
+
+def log_fault(failure: Failure) -> None:
+    _log.failure("a fault in the worker", failure)
 
 
 class Tally:

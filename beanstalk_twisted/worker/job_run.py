@@ -18,7 +18,7 @@ from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.client.stats import JobStats
 from beanstalk_twisted.worker.attempt import Attempt, Ending, KeepAlive
 from beanstalk_twisted.worker.handlers import awaited, verdict_of
-from beanstalk_twisted.worker.hooks import frames_of, text_of
+from beanstalk_twisted.worker.hooks import frames_of, log_fault, text_of
 from beanstalk_twisted.worker.policy import (
     Bury,
     Decided,
@@ -51,9 +51,7 @@ STATS_TRIES: Final = 2
 
 
 class JobRun(Generic[T]):
-    """:ivar attempt: what the handler was given; None if it has not begun.
-    :ivar is_settled: the server was told what becomes of the job, or need not be.
-    """
+    """:ivar attempt: what the handler was given; None if it has not begun."""
 
     _log = Logger(namespace="beanstalk_twisted.worker")
 
@@ -64,7 +62,6 @@ class JobRun(Generic[T]):
         """:param left: called when the attempt was given up and its handler still runs."""
         assert reserver.session is not None, "a job comes by a connection"
         self.attempt: Attempt[T] | None = None
-        self.is_settled = False
         self.job = job
         self.reserver = reserver
         self._session = reserver.session
@@ -74,7 +71,6 @@ class JobRun(Generic[T]):
         self._hooks = settings.hooks
         self._left = left
         self._began_s: float = settings.clock.seconds()
-        self._deadline_s = self._began_s
         self._settled: Deferred[None] | None = None
         self._is_handed_over = False
         self._error: BaseException | None = None
@@ -90,10 +86,9 @@ class JobRun(Generic[T]):
     # From the job to its verdict.
 
     async def carry_out(self) -> None:
-        stats = await self._ask_for_stats()
-        if stats is None:
+        attempt = await self._make_attempt()
+        if attempt is None:
             return  # It was lost before it was begun.
-        attempt: Attempt[T] = Attempt(self._clock, self.job, stats, self._deadline_s)
         self._work = self._settings.route.work_for(attempt)
         self._keep = KeepAlive(
             self._settings, attempt, self._work.touches,
@@ -116,7 +111,7 @@ class JobRun(Generic[T]):
             attempt.end()
             await self._conclude(attempt, verdict)
 
-    async def _ask_for_stats(self) -> JobStats | None:
+    async def _make_attempt(self) -> Attempt[T] | None:
         for _ in range(STATS_TRIES):
             asked_s = self._clock.seconds()
             self._asked = self.reserver.client.stats_job(self.job)
@@ -126,8 +121,8 @@ class JobRun(Generic[T]):
                 # reservation: the release of an attempt whose TTR was over, say.
                 if stats.get("state") != RESERVED:
                     return None
-                self._deadline_s = _deadline(stats, self._began_s, asked_s)
-                return stats
+                deadline_s = _deadline(stats, self._began_s, asked_s)
+                return Attempt(self._clock, self.job, stats, deadline_s)
             except (CancelledError, errors.NotFound, errors.NotCarriedOut, errors.Unanswered):
                 return None
             except errors.ClientError as error:
@@ -241,7 +236,7 @@ class JobRun(Generic[T]):
         if self._settled is not None and self.reserver.session is self._session:
             # It may take two commands, and needs the connection for both.
             await self._settled.addTimeout(most_s, self._clock, lambda *_: None)
-        elif attempt is not None and not self.is_settled and not _is_lost(attempt):
+        elif attempt is not None and self._settled is None and not _is_lost(attempt):
             self._stop()
             await self._settle(attempt, AT_ONCE)
 
@@ -252,31 +247,29 @@ class JobRun(Generic[T]):
     def _limit_is_over(self, attempt: Attempt[T]) -> None:
         # Before it is cancelled: it may end at once, and stop this timer.
         stuck_s = self._work.stuck_s
-        self._limit = self._clock.callLater(stuck_s, self._begin_to_give_up, attempt)
+        self._limit = self._clock.callLater(stuck_s, self._give_up, attempt)
         attempt.cancel(Ending.LIMIT)
 
-    def _begin_to_give_up(self, attempt: Attempt[T]) -> None:
-        verdict = self._failed(attempt, TookTooLong())
-        self._giving_up = Deferred.fromCoroutine(self._give_up(attempt, verdict))
-        self._giving_up.addErrback(
-            lambda failure: self._log.failure("a fault in the worker", failure)
-        )
-
-    async def _give_up(self, attempt: Attempt[T], verdict: Verdict | None) -> None:
+    def _give_up(self, attempt: Attempt[T]) -> None:
         """End the attempt although its handler still runs, whose result counts no longer."""
+        verdict = self._failed(attempt, TookTooLong())
         self._stop()
-        await self._conclude(attempt, verdict)
-        attempt.end()
-        if not self._has_handler_ended:
-            self._left(self)
+
+        async def conclude() -> None:
+            await self._conclude(attempt, verdict)
+            attempt.end()
+            if not self._has_handler_ended:
+                self._left(self)
+
+        self._giving_up = Deferred.fromCoroutine(conclude()).addErrback(log_fault)
 
     # What the server is told.
 
     async def _conclude(self, attempt: Attempt[T], verdict: Verdict | None) -> None:
         """:param verdict: None if the job is not ours any more."""
-        if verdict is not None and not self.is_settled:
+        if verdict is not None and self._settled is None:
             await self._reply(attempt, verdict)
-        if self.is_settled:
+        if self._settled is not None:
             self._report_error(attempt)
         elif verdict is None:
             await self._tell_loss(attempt)
@@ -299,7 +292,6 @@ class JobRun(Generic[T]):
 
     async def _settle(self, attempt: Attempt[Any], verdict: Verdict) -> None:
         """Carry out a verdict."""
-        self.is_settled = True
         self._settled = Deferred()
         try:
             verdict = await self._tell_server(attempt, verdict)

@@ -156,25 +156,19 @@ def times_given_back(stats: JobStats) -> int:
 
 @dataclass(frozen=True)
 class Retry(Policy):
-    """Tries again, later and later, up to a number of attempts.
+    """Tries again, later and later, up to a number of attempts (docs/worker.md, "Failures").
 
-    The server counts the attempts (``stats-job``), so they are counted over all workers, and over
-    their restarts.  Each kick allows one more.  To the server, a release by choice is the same as
-    one after a failure.  So whether a job may be tried at all is decided without its releases: one
-    that is only released by choice is tried for ever, and one that kills its workers is not.  What
-    is decided after a failure counts all.
+    The server counts attempts, over all workers; each kick allows one more.  To the server, a
+    release by choice is the same as one after a failure.  So whether a job may be tried at all is
+    decided without its releases: one that is only released by choice is tried for ever, and one
+    that kills its workers is not.  What is decided after a failure counts all.
 
-    :ivar most_attempts: after that many a failure is the last, at least 1; and that many without a
-        release are made.
-    :ivar first_delay_s: before the second attempt; None for 1 second, or whatever the `backoff` of
-        the tube says, if it has one.  Each further wait is ``factor`` times as long,
-        up to ``most_delay_s``.  Each is cut by chance to between half and all of it, and
-        rounded to whole seconds, at least one unless it is 0.
+    :ivar first_delay_s: before the second attempt; None for 1 second, or the tube's `backoff`.
+        Each further delay is ``factor`` times as long, up to ``most_delay_s``; each is cut by
+        chance to between half and all of it, and rounded to whole seconds, at least 1 unless 0.
     :ivar exhausted: what becomes of a job when the attempts are used up.
-    :ivar unreadable: what becomes of a job whose body cannot be read (`Unreadable`); None to treat
-        that as any other failure.
-    :ivar bury: exceptions after which it makes no sense to try again.
-    :ivar delete: exceptions after which the job is not wanted any more.
+    :ivar unreadable: the same if its body cannot be read; None to treat that as any failure.
+    :ivar bury: exceptions that bury the job, and ``delete`` those that delete it, immediately.
     :ivar count: which attempt this one is, the first being 1.
     """
 

@@ -84,14 +84,12 @@ Body = bytes | Callable[[datetime], bytes]
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """A recurring job.
+    """A recurring job (docs/worker.md, "Recurring jobs").
 
-    :ivar name: tells it from others in its tube; 1 to 180 bytes, as a tube's name.
-    :ivar cron: minute, hour, day of month, month, day of week.
+    :ivar name: unique in its tube; 1 to 180 bytes, as a tube's name.
     :ivar body: or what makes one of the time that a job is for.
-    :ivar zone: whose time of day the expression is in, such as ``Europe/Berlin``.
-    :ivar missed: what becomes of runs whose time was more than `LATE_S` ago when a job could be put
-        again: ``none`` is made up for, ``one``, the newest, or ``all``.
+    :ivar missed: which runs are made up for whose time was more than `LATE_S` ago when a job could
+        be put again: ``none``, ``one``, the newest, or ``all``.
     :ivar catch_up_s: how old a missed run may be, seconds, up to `MAX_CATCH_UP_S`.
     """
 

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, fail, gatherResults, succeed
 from twisted.internet.interfaces import IDelayedCall
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
@@ -15,14 +14,13 @@ from beanstalk_twisted.client.service import Client, Losses
 from beanstalk_twisted.client.stats import ServerStats
 from beanstalk_twisted.states import NotAllowed, Transitions, Triggers
 from beanstalk_twisted.worker.attempt import Ending
+from beanstalk_twisted.worker.hooks import log_fault
 from beanstalk_twisted.worker.settings import Settings
 
 if TYPE_CHECKING:
     from beanstalk_twisted.worker.job_run import JobRun
 
 T = TypeVar("T")
-
-_log = Logger(namespace="beanstalk_twisted.worker")
 
 DEADLINE_SOON_S: Final = 1.0
 """How long before the end of a TTR a server says so, seconds (protocol.txt, "reserve")."""
@@ -243,7 +241,7 @@ class Reserver:
         asked.append(self.client.stats().addCallbacks(_server_id, _no_server_id))
         self._watching = gatherResults(asked, consumeErrors=True)
         self._watching.addCallbacks(self._watched, self._not_watched)
-        self._watching.addErrback(lambda failure: _log.failure("a fault in the worker", failure))
+        self._watching.addErrback(log_fault)
 
     def _watched(self, answers: Sequence[Any]) -> None:
         self._on("watched")
@@ -265,15 +263,17 @@ class Reserver:
         self._watch()
 
     def _lost(self, losses: Losses) -> None:
-        self._on("lost")
-        self.session = None
-        self._settings.hooks.call("disconnected", losses=losses)
-        self._end_session()
-        for sent in list(self._bound):
-            sent.cancel()
-        for run in list(self.jobs):
-            run.cancel(Ending.DISCONNECTED)
-        self._changed()
+        try:
+            self._on("lost")
+        finally:  # Attempts are cancelled even after an error of ours.
+            self.session = None
+            self._settings.hooks.call("disconnected", losses=losses)
+            self._end_session()
+            for sent in list(self._bound):
+                sent.cancel()
+            for run in list(self.jobs):
+                run.cancel(Ending.DISCONNECTED)
+            self._changed()
 
     def _end_session(self) -> None:
         self.session = None
@@ -330,10 +330,8 @@ class ReserveScheduler:
     """
 
     def __init__(
-        self, settings: Settings, reserved: Callable[[Job, Reserver], object],
-        quiet: Callable[[], object],
+        self, settings: Settings, reserved: Callable[[Job, Reserver], object]
     ) -> None:  # fmt: skip
-        """:param quiet: called when it was stopped, and no job can come any more."""
         self.reservers = [
             Reserver(settings, number, self.look)
             for number in range(min(settings.connections, settings.concurrency))
@@ -341,7 +339,6 @@ class ReserveScheduler:
         self._settings = settings
         self._clock = settings.clock
         self._reserved = reserved
-        self._quiet = quiet
         self._demand = Demand(settings.concurrency)
         self._timer: IDelayedCall | None = None
         self._limit: IDelayedCall | None = None
@@ -433,7 +430,7 @@ class ReserveScheduler:
     def _ask(self, reserver: Reserver, seconds: int) -> None:
         asked = reserver.ask(seconds)
         asked.addCallbacks(self._job, self._none, callbackArgs=(reserver,))
-        asked.addErrback(lambda failure: _log.failure("a fault in the worker", failure))
+        asked.addErrback(log_fault)
         asked.addCallback(self._answered)
 
     def _job(self, job: Job, reserver: Reserver) -> None:
@@ -450,14 +447,19 @@ class ReserveScheduler:
             self._settings.hooks.call("troubled", error=failure.value)
         self.look()
 
-    def stop(self) -> None:
-        """Ask no more; nothing that is given back must come to another connection of ours."""
+    def stop(self) -> Deferred[None]:
+        """Ask no more; nothing that is given back must come to another connection of ours.
+
+        :return: fires when no job can come any more.
+        """
         self._is_over = True
         cancel(self._timer)
         for reserver in self.reservers:
             reserver.take_no_more()
         self._limit = self._clock.callLater(LAST_ANSWER_S, self._give_up)
+        quiet = self.may_give_back()
         self._answered(None)
+        return quiet
 
     def may_give_back(self) -> Deferred[None]:
         """Wait, once the worker stops, until no job can come any more."""
@@ -473,7 +475,6 @@ class ReserveScheduler:
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             each.callback(None)
-        self._quiet()
 
     def _give_up(self) -> None:
         for reserver in self.reservers:

@@ -8,7 +8,6 @@ from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredList, gatherResults
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from beanstalk_twisted.client.commands.specs import Job
 from beanstalk_twisted.client.connection import GRACE_S
@@ -16,7 +15,7 @@ from beanstalk_twisted.client.endpoints import Backoff, the_reactor
 from beanstalk_twisted.client.pending import cancel
 from beanstalk_twisted.worker.attempt import Ending
 from beanstalk_twisted.worker.handlers import Threads
-from beanstalk_twisted.worker.hooks import Hook, Hooks
+from beanstalk_twisted.worker.hooks import Hook, Hooks, log_fault
 from beanstalk_twisted.worker.job_run import JobRun
 from beanstalk_twisted.worker.policy import Policy
 from beanstalk_twisted.worker.reserver import CLOSING, LAST_ANSWER_S, Reserver, ReserveScheduler
@@ -60,21 +59,16 @@ class Worker(Service, Generic[T]):
         grace_s: float = GRACE_S, backoff: Callable[[], Backoff] | None = None,
         chance: Callable[[], float] = any_random, token: str | None = None,
     ) -> None:  # fmt: skip
-        """:param endpoint: where the server is, as of `Client`: ``127.0.0.1:11300``, or an
-            endpoint.
-        :param tubes: where jobs come from; one, or several.
+        """:param endpoint: where the server is, as of `Client`.
         :param handler: does a job, given an `attempt.Attempt`; or a `settings.Route`, which has
-            the options of each kind of job instead of this.  It is done when this returns, or
+            the options of each kind of job instead of this.  The job is done when this returns, or
             when the Deferred or coroutine that it gives has; an exception means that it is not.
             A `policy.Verdict` that it gives decides what becomes of the job.
         :param concurrency: jobs at once, 1 to `MAX_CONCURRENCY`.
         :param weights: of tubes, 1 to 1,000; those without one have 1.
         :param mode: how a reserve chooses among the tubes: ``fifo``, the best job of all; by the
             weights ``weighted``, jobs of each tube, or ``weighted-fair``, time of workers.
-        :param serialiser: reads bodies.
-        :param policy: decides about failures.
         :param logs: write to Twisted's log what happens.
-        :param hooks: called with each `hooks.Event`.
         :param in_threads: the handler blocks: run it in threads, as many as ``concurrency``.
         :param touches: touch each job in time for as long as it is worked on.
         :param limit_s: how long an attempt may take, seconds; None for ever.  Then it is cancelled.
@@ -83,12 +77,10 @@ class Worker(Service, Generic[T]):
         :param all_stuck: called when all slots are stuck, so that no job is taken any more: end the
             process.  Without it, that is logged.
         :param finish_s: how long the jobs in hand may take when the worker stops, seconds.
-        :param connections: 1 to ``concurrency``; more than that is never used.
+        :param connections: at most ``concurrency`` are used.
         :param chance: gives a number from 0 up to 1 for each call.
-        :param token: shown on each connection, as of `Client`.
-        :raise ValueError: a number is out of its range, there is no tube, one has a name that no
-            tube can have, there are weights without a mode in which they count, a coroutine is to
-            run in threads, or anything on a clock.
+        :raise ValueError: a number is out of its range, a tube has no such name, weights do not
+            count in this mode, a coroutine is to run in threads, or anything on a clock.
         :raise TypeError: something is of another kind.
         """
         clock = reactor or the_reactor()
@@ -107,7 +99,7 @@ class Worker(Service, Generic[T]):
         )  # fmt: skip
         self.concurrency = concurrency
         self._all_stuck = all_stuck or self._log_all_stuck
-        self._scheduler = ReserveScheduler(self._settings, self._reserved, self._look_whether_idle)
+        self._scheduler = ReserveScheduler(self._settings, self._reserved)
         self._is_stopping = False
         self._when_idle: Deferred[None] | None = None
         self._when_stopped: list[Deferred[None]] | None = None
@@ -155,7 +147,7 @@ class Worker(Service, Generic[T]):
             run.do_not_begin()
         self._when_idle = Deferred()
         limit = self._settings.clock.callLater(self._settings.finish_s, self._give_back)
-        self._scheduler.stop()
+        self._scheduler.stop().addCallback(self._look_whether_idle)
         try:
             await self._when_idle
             cancel(limit)
@@ -188,7 +180,7 @@ class Worker(Service, Generic[T]):
         if self._is_stopping:
             run.do_not_begin()
         ended = Deferred.fromCoroutine(run.carry_out())
-        ended.addErrback(self._log_failure).addCallback(self._ended, run)
+        ended.addErrback(log_fault).addCallback(self._ended, run)
 
     def _hand_over(self, job: Job, reserver: Reserver) -> None:
         """End an attempt at this very job that is still in hand: its TTR has ended unnoticed, for
@@ -217,12 +209,9 @@ class Worker(Service, Generic[T]):
         self._log.critical("all {slots} slots are stuck in functions that do not end: no job is "
                            "taken any more", slots=self.concurrency)  # fmt: skip
 
-    def _log_failure(self, failure: Failure) -> None:
-        self._log.failure("a fault in the worker", failure)
-
     # Stopping.
 
-    def _look_whether_idle(self) -> None:
+    def _look_whether_idle(self, _: object = None) -> None:
         if not self.jobs_in_hand and self._scheduler.is_quiet:
             self._leave()
 
@@ -230,9 +219,9 @@ class Worker(Service, Generic[T]):
         runs = self._runs()
         for run in runs:
             run.cancel(Ending.STOPPED)
-        left = [Deferred.fromCoroutine(run.abandon(LAST_ANSWER_S)) for run in runs]
-        for each_left in left:
-            each_left.addErrback(self._log_failure)
+        left = [
+            Deferred.fromCoroutine(run.abandon(LAST_ANSWER_S)).addErrback(log_fault) for run in runs
+        ]
         # By then, what was to be released is on its way.
         given_back = DeferredList(left).addCallback(lambda _: self._scheduler.may_give_back())
         given_back.addCallback(self._leave)

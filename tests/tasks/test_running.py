@@ -248,6 +248,26 @@ def test_a_job_that_its_task_buries_is_no_success_and_one_that_it_deletes_has_no
         office.result(result.wait(60))
 
 
+def test_a_worker_that_is_started_while_it_stops_still_gives_results(beanstalk: Beanstalk) -> None:
+    office, slow = Office(beanstalk), Deferred[None]()
+
+    @office.app.task(tube="math", result=True)
+    async def add(n: int) -> int:
+        if n == 1:
+            await slow
+        return n + 1
+
+    results = [office.result(add.delay(1))]
+    worker = office.start()
+    stopped = worker.stopService()
+    worker.startService()
+    slow.callback(None)
+    office.result(stopped)
+    results.append(office.result(add.delay(2)))
+    beanstalk.advance(1)
+    assert [office.result(each.wait(1)) for each in results] == [2, 3]
+
+
 def test_a_result_that_no_producer_waits_for_expires(beanstalk: Beanstalk) -> None:
     office = Office(beanstalk, result_ttl_s=100)
     task = office.app.task(tube="math", result=True)(lambda: 1)

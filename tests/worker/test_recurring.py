@@ -457,7 +457,7 @@ def test_a_scheduler_that_stops_sends_nothing_more() -> None:
 
 
 @pytest.mark.exhaustive
-@settings(max_examples=share(30), deadline=None)
+@settings(max_examples=share(15), deadline=None)
 @given(st.lists(
     st.tuples(st.sampled_from(["lose", "start", "stop", "finish", "kill"]), st.integers(1, 1500)),
     max_size=12,

@@ -68,6 +68,13 @@ def test_a_server_without_it_is_sent_a_release() -> None:
     assert shop.noted.named("ended") == [(job, Release(60))]
 
 
+def test_a_server_without_policies_is_sent_the_workers_own_delay() -> None:
+    shop = shop_of_a_server_without_it()
+    shop.worker(lambda attempt: 1 / 0)
+    job = shop.put()
+    assert shop.noted.named("ended") == [(job, Release(1))]
+
+
 @pytest.mark.parametrize("finish_s", [0, 5])
 def test_so_it_is_when_the_worker_stops(finish_s: float) -> None:
     shop = shop_of_a_server_without_it()

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beanstalk_twisted.worker.serialisers import Bytes, Json, Typed, Unreadable
+from tests.sampling import share
 
 
 @dataclass
@@ -78,6 +79,7 @@ pictures = st.builds(
 )  # fmt: skip
 
 
+@settings(max_examples=share(100), deadline=None)
 @given(pictures)
 def test_a_dataclass_comes_back_as_it_was(picture: Picture) -> None:
     typed = Typed(Picture)

@@ -20,9 +20,6 @@ from tests.server_process import LIMIT_S
 
 STOPPED = """
 import sys, threading
-from twisted.internet.task import Clock
-from beanstalk_twisted.client.commands.specs import Job
-from beanstalk_twisted.client.stats import JobStats
 from beanstalk_twisted.worker.attempt import Attempt, Ending
 from beanstalk_twisted.worker.shell import Shell
 
@@ -35,8 +32,7 @@ class Noted(Attempt):
         registered.set()
 
 
-stats = JobStats(b"---\\ntube: t\\nreserves: 1\\nttr: 1\\npri: 1\\n")
-attempt = Noted(Clock(), Job(1, b"x"), stats, 1.0)
+attempt = Noted.of(b"x")
 threading.Thread(target=Shell(sys.argv[1], kill_s=0.2), args=(attempt,), daemon=True).start()
 sys.stdin.readline()
 registered.wait()
@@ -68,10 +64,8 @@ def test_what_heeds_no_sigterm_is_killed_though_the_worker_is_done(heedless: str
     [(signal.SIGTERM, "SIGTERM"), (signal.SIGRTMIN + 1, f"signal {signal.SIGRTMIN + 1}")],
 )
 def test_a_command_that_ends_by_any_signal_has_failed(number: int, name: str) -> None:
-    stats = JobStats(b"---\ntube: t\nreserves: 1\nttr: 1\npri: 1\n")
-    attempt: Attempt[bytes] = Attempt(Clock(), Job(1, b"x"), stats, 1.0)
     with pytest.raises(CommandFailed, match=f"^ended by {name}$"):
-        Shell(f"kill -{int(number)} $$")(attempt)
+        Shell(f"kill -{int(number)} $$")(Attempt.of(b"x"))
 
 
 @pytest.mark.parametrize(
@@ -121,9 +115,7 @@ def test_a_command_has_ended_when_all_that_it_has_started_has(tmp_path: Path) ->
 
 
 def test_what_a_command_leaves_behind_that_was_not_cancelled_is_left_alone(tmp_path: Path) -> None:
-    stats = JobStats(b"---\ntube: t\nreserves: 1\nttr: 1\npri: 1\n")
-    attempt: Attempt[bytes] = Attempt(Clock(), Job(1, b"x"), stats, 1.0)
-    Shell(f"(sleep 0.2; touch {tmp_path}/later) & true")(attempt)
+    Shell(f"(sleep 0.2; touch {tmp_path}/later) & true")(Attempt.of(b"x"))
     assert not (tmp_path / "later").exists()
     while not (tmp_path / "later").exists():
         sleep(0.01)

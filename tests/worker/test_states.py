@@ -16,6 +16,8 @@ from beanstalk_twisted.states import NotAllowed
 from beanstalk_twisted.testing import Beanstalk
 from beanstalk_twisted.worker.reserver import (
     CLOSING,
+    CONNECTING,
+    READY,
     RESERVER,
     REST_S,
     STOPPED,
@@ -23,6 +25,7 @@ from beanstalk_twisted.worker.reserver import (
     Reserver,
 )
 from beanstalk_twisted.worker.service import Worker
+from tests.worker.world import Slow
 
 TRIGGERS = sorted({trigger for triggers in RESERVER.values() for trigger in triggers})
 
@@ -186,21 +189,24 @@ def test_a_trigger_that_the_table_does_not_have_closes_the_connection(
         assert [type(why) for why in it.aborted] == [NotAllowed]
 
 
+@pytest.mark.parametrize("state", [READY, CONNECTING])
 def test_a_worker_whose_connection_was_closed_so_goes_on_with_another(
-    beanstalk: Beanstalk, clean_reactor: list[Failure]
+    beanstalk: Beanstalk, state: str, clean_reactor: list[Failure]
 ) -> None:
-    done: list[bytes] = []
-    worker: Worker[Any] = Worker(
-        beanstalk.endpoint, "work", lambda attempt: done.append(attempt.body),
-        reactor=beanstalk.clock,
-    )  # fmt: skip
+    slow = Slow()
+    worker: Worker[Any] = Worker(beanstalk.endpoint, "work", slow, reactor=beanstalk.clock)
     worker.startService()
+    beanstalk.put(b"x", tube="work")
     beanstalk.settle()
     (reserver,) = worker._scheduler.reservers
+    reserver.state = state  # As an error of ours might.
     with pytest.raises(NotAllowed):
         reserver._on("retry")
     beanstalk.advance(60)
-    beanstalk.put(b"x", tube="work")
+    assert slow.cancelled == [1] and [attempt.id for attempt in slow.begun] == [1, 1]
+    slow.finish(1)
     beanstalk.settle()
-    assert done == [b"x"]
+    beanstalk.assert_no_jobs()
     assert [link.wire.is_over for link in beanstalk.network.links] == [True, False]
+    assert all(failure.check(NotAllowed) for failure in clean_reactor)
+    clean_reactor.clear()
