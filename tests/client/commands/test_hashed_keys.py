@@ -13,7 +13,7 @@ from beanstalk_twisted.client import hashed_key
 from beanstalk_twisted.wire.grammar import is_tube_name
 from tests.test_docs import EXTENSIONS_PAGE, quoted, table
 
-VECTORS = [(quoted(raw), quoted(key)) for _, raw, key in table(EXTENSIONS_PAGE, "Hashed keys")]
+VECTORS = [(quoted(raw), quoted(key)) for raw, key in table(EXTENSIONS_PAGE, "Hashed keys")]
 
 
 def value_of(raw: str) -> str | bytes | int:
