@@ -88,26 +88,6 @@ def test_from_any_key_on_the_keys_behind_it_can_be_had(major: Callable[[int], in
             assert queue.behind(passed, most) == behind[:most]
 
 
-def test_behind_the_last_key_and_in_an_empty_queue_there_is_nothing() -> None:
-    queue = OrderedJobs()
-    assert (queue.behind(LEAST, 5), queue.last()) == ([], None)
-    queue.add(1, 1)
-    assert (queue.behind(1 << 64 | 1, 5), queue.last()) == ([], 1 << 64 | 1)
-    queue.discard(1, 1)
-    assert (queue.behind(LEAST, 5), queue.last()) == ([], None)
-
-
-def test_majors_and_ids_are_compared_as_numbers_of_full_width() -> None:
-    jobs = [(0, ID_MASK), (1, 1 << 63), (1, (1 << 63) + 1), ((1 << 32) - 1, 1), ((1 << 63) - 1, 1)]
-    assert list(drain(queue_of(jobs[::-1]))) == jobs
-
-
-def test_a_job_may_be_due_before_1970() -> None:
-    """The log's times are signed: a server starts on whatever a tool has written there."""
-    jobs = [(-(1 << 63), 1), (-(1 << 63), ID_MASK), (-1, 1), (-1, ID_MASK), (0, 1)]
-    assert list(drain(queue_of(jobs[::-1]))) == jobs
-
-
 def test_a_job_that_is_not_here_cannot_leave() -> None:
     queue = queue_of([(7, 1), (7, 3)])
     with pytest.raises(AssertionError):

@@ -21,18 +21,6 @@ def takes(client: Client) -> int | None:
     return heard(client.says("reserve-with-timeout 0"))
 
 
-@pytest.mark.parametrize("limit", [1, 2, 7])
-def test_as_many_are_reserved_as_the_key_says_and_not_one_more(limit: int) -> None:
-    _, a, b = two()
-    ids = [put(a, f"con:k:{limit}") for _ in range(limit + 2)]
-    assert [takes(b) for _ in range(limit + 1)] == [*ids[:limit], None]
-    assert a.asks("stats-tube default")["current-jobs-ready"] == "2"
-    a.says(f"delete {ids[-1]}")
-    b.says(f"release {ids[0]} 5 0")
-    assert takes(b) == ids[limit]
-    assert takes(b) is None
-
-
 def test_a_flush_takes_parked_jobs_too_while_workers_go_on() -> None:
     server, a, b = two()
     count = LOOK_JOBS + SLICE_JOBS
@@ -50,16 +38,6 @@ def test_a_flush_takes_parked_jobs_too_while_workers_go_on() -> None:
     if held is not None:
         b.says(f"delete {held}")
     assert (sum(server.queue.state.counts.values()), server.queue.state.tagged) == (0, 0)
-
-
-@pytest.mark.parametrize("mode", ["weighted", "weighted-fair"])
-def test_the_modes_of_weights_keep_to_the_limit(mode: str) -> None:
-    _, a, b = two()
-    b.says(f"reserve-mode {mode}")
-    first, second = put(a, "con:k"), put(a, "con:k")
-    assert [takes(b), takes(b)] == [first, None]
-    b.says(f"delete {first}")
-    assert [takes(b), takes(b)] == [second, None]
 
 
 @pytest.mark.parametrize("past", [0, 1])

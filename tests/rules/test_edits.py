@@ -111,17 +111,6 @@ def test_an_update_is_one_full_record(server: Server, client: Client) -> None:
     assert other.last is not None and other.last[1] == len(server.log.records)
 
 
-def test_a_shorter_ttr_ends_sooner_and_one_of_0_is_1(server: Server, client: Client) -> None:
-    job_id = client.place("reserved", 3, "work")
-    server.pass_time(50)
-    assert client.says(f"update-job {job_id} 3 0 0") == "UPDATED"
-    server.pass_time(0.9)
-    assert client.asks(f"stats-job {job_id}")["state"] == "reserved"
-    server.pass_time(0.2)
-    stats = client.asks(f"stats-job {job_id}")
-    assert (stats["state"], stats["timeouts"], stats["ttr"]) == ("ready", "1", "1")
-
-
 def test_an_update_on_a_full_disk_is_refused(client: Client, budget: Budget) -> None:
     job_id = client.place("reserved", 3, "work")
     budget.is_short, budget.largest = True, 2
@@ -161,23 +150,3 @@ def test_the_keys_of_what_a_job_carries(server: Server, client: Client) -> None:
     behind = "".join(f"  {line}\n" for line in keys)
     after = str(client.says("list-jobs default ready 9"))
     assert after.partition("\r\n")[2] == listed.partition("\r\n")[2] + behind
-
-
-@pytest.mark.parametrize(
-    ("tags", "keys"),
-    [
-        (Tags(unique_key=b"k"), ["idempotency-key", "idempotency-ttl"]),
-        (Tags(group=b"k"), ["group"]),
-        (Tags(after=b"k"), ["after-group"]),
-        (Tags(concurrency_key=b"k", concurrency_limit=1), ["concurrency-key", "concurrency-limit"]),
-        (Tags(dead_from=b"k", dead_reason=99), ["dead-from", "dead-reason", "dead-at"]),
-        (Tags(origin=b"k"), ["origin"]),
-    ],
-)
-def test_what_a_job_does_not_carry_is_not_shown(
-    server: Server, client: Client, tags: Tags, keys: list[str]
-) -> None:
-    job_id = client.put()
-    stock = list(client.asks(f"stats-job {job_id}"))
-    tag(server, job_id, tags)
-    assert list(client.asks(f"stats-job {job_id}")) == [*stock, *keys]

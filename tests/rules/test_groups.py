@@ -8,7 +8,7 @@ from beanstalk_twisted.binlog.records.jobs import Kind, State
 from beanstalk_twisted.rules.timekeeping import RELEASED_JOBS
 from tests.rules.conversation import NS, Client, Server
 from tests.rules.recording_log import full_disk
-from tests.rules.tagged import heard, put, states
+from tests.rules.tagged import put, states
 
 
 def start() -> tuple[Server, Client]:
@@ -41,17 +41,6 @@ def test_a_delay_that_is_just_over_is_over(past_ns: int) -> None:
     server.now_ns += 3 * NS - 1 + past_ns
     client.says(f"delete {member}")
     assert states(client, waiting) == ["ready" if past_ns else "delayed"]
-
-
-def test_it_comes_behind_all_other_delayed_jobs() -> None:
-    _, client = start()
-    put(client, "grp:g")
-    waiting = put(client, "aft:g")
-    delayed = client.put(delay=4_000_000_000)
-    assert heard(client.says("peek-delayed")) == delayed
-    assert client.says("kick 1") == "KICKED 1"
-    assert states(client, waiting, delayed) == ["delayed", "ready"]
-    assert heard(client.says("peek-delayed")) == waiting
 
 
 def many(client: Client, count: int) -> tuple[int, list[int]]:

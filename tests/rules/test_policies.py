@@ -97,13 +97,6 @@ def test_a_tube_whose_name_is_digits_is_shown_as_a_name() -> None:
     )  # fmt: skip
 
 
-def test_a_tube_without_a_policy_shows_none_even_if_there_is_no_such_tube() -> None:
-    _, client = a_server()
-    assert client.says("tube-policy default") == "OK 4\r\n---\n"
-    assert client.says("tube-policy nobody") == "OK 4\r\n---\n"
-    assert client.lists("list-tubes") == ["default"]
-
-
 def test_a_policy_keeps_its_tube_and_its_end_lets_it_go() -> None:
     _, client = a_server("max-jobs=7", "rate=3", tube="kept")
     assert client.lists("list-tubes") == ["default", "kept"]
@@ -111,13 +104,6 @@ def test_a_policy_keeps_its_tube_and_its_end_lets_it_go() -> None:
     assert client.asks("tube-policy kept") == {"rate": "3", "rate-from": "command"}
     assert client.says("tube-policy kept rate=-") == "POLICY"
     assert client.lists("list-tubes") == ["default"]
-
-
-def test_what_is_not_there_is_removed_without_a_tube() -> None:
-    server, client = a_server()
-    assert client.says("tube-policy nobody rate=-") == "POLICY"
-    assert client.lists("list-tubes") == ["default"]
-    assert server.log.records == []
 
 
 @pytest.mark.parametrize(
@@ -184,16 +170,6 @@ def test_the_file_wins_for_the_keys_that_it_names() -> None:
     client.put()
 
 
-def test_the_file_holds_for_new_tubes_and_keeps_none() -> None:
-    server, client = a_server()
-    server.queue.policies.declare(DeclaredPolicies([("m*", {"max-jobs": "0"})]), server.now_ns)
-    client.says("use mail")
-    assert client.says("put 0 0 60 1", b"x") == "OUT_OF_MEMORY"
-    client.says("use default")
-    client.put()
-    assert client.lists("list-tubes") == ["default"]
-
-
 def test_the_file_holds_slice_by_slice_for_many_tubes() -> None:
     server, client = a_server()
     for number in range(3 * SLICE_TUBES):
@@ -208,45 +184,6 @@ def test_the_file_holds_slice_by_slice_for_many_tubes() -> None:
 
 
 # Puts.
-
-
-def test_puts_above_the_number_of_jobs_are_refused() -> None:
-    _, client = a_server("max-jobs=2")
-    client.put()
-    assert client.puts_batch((0, 0, 60, b"x"), (0, 0, 60, b"x")) == "OUT_OF_MEMORY"
-    client.put(delay=7)
-    assert client.says("put 0 0 60 1", b"x") == "OUT_OF_MEMORY"
-    client.says("use other")
-    client.put()
-    client.says("use default")
-    assert client.says("delete 1") == "DELETED"
-    assert client.says("put-at 0 1 60 1", b"x") == "INSERTED 5"
-    assert client.says("put-at 0 1 60 1", b"x") == "OUT_OF_MEMORY"
-
-
-def test_puts_above_the_bytes_are_refused() -> None:
-    _, client = a_server("max-bytes=10")
-    first = client.put(b"123456")
-    assert client.says("put 0 0 60 5", b"12345") == "OUT_OF_MEMORY"
-    client.put(b"1234")
-    assert client.says("put 0 0 60 1", b"1") == "OUT_OF_MEMORY"
-    client.put(b"")
-    client.says(f"reserve-job {first}")
-    assert client.says("put 0 0 60 1", b"1") == "OUT_OF_MEMORY"
-    client.says(f"delete {first}")
-    assert client.puts_batch((0, 0, 60, b"123"), (0, 0, 60, b"1234")) == "OUT_OF_MEMORY"
-    answer = client.puts_batch((0, 0, 60, b"123"), (0, 0, 60, b"123"))
-    assert answer is not None and answer.startswith("INSERTED_BATCH 2")
-
-
-def test_large_jobs_are_refused() -> None:
-    _, client = a_server("max-job-size=3")
-    client.put(b"123")
-    assert client.says("put 0 0 60 4", b"1234") == "JOB_TOO_BIG"
-    assert client.puts_batch((0, 0, 60, b"1"), (0, 0, 60, b"1234")) == "JOB_TOO_BIG"
-    assert client.says("tube-policy default max-job-size=0") == "POLICY"
-    assert client.says("put 0 0 60 1", b"1") == "JOB_TOO_BIG"
-    client.put(b"")
 
 
 # Jobs that come back.
@@ -463,27 +400,6 @@ def test_a_paused_tube_with_a_rate_keeps_nobody_busy() -> None:
 # Age.
 
 
-def test_old_jobs_are_dead_letters_whatever_their_priority() -> None:
-    server, client = a_server("max-age=10", "dead-letter=dead")
-    first = client.put(pri=9)
-    server.pass_time(2)
-    second = client.put(pri=1)
-    third = client.put(pri=1, delay=50)
-    fourth = client.place("buried", 3, "default")
-    server.pass_time(7.999)
-    assert state_of(client, first) == "ready"
-    server.pass_time(0.001)
-    assert client.asks(f"stats-job {first}")["tube"] == "dead"
-    assert state_of(client, second) == "ready"
-    server.pass_time(2)
-    for job_id in (second, third, fourth):
-        found = client.asks(f"stats-job {job_id}")
-        assert (found["tube"], found["state"]) == ("dead", "buried")
-    job = server.queue.state.jobs.look(second)
-    assert job is not None and job.tags is not None
-    assert job.tags.dead_reason == Reason.EXPIRED
-
-
 @pytest.mark.parametrize("expired", ["delete", "dead-letter"])
 @pytest.mark.parametrize("way", ["release", "release with delay", "TTR", "disconnect"])
 def test_a_reserved_job_is_too_old_when_it_comes_back(way: str, expired: str) -> None:
@@ -512,17 +428,6 @@ def test_the_last_job_of_a_tube_is_too_old_when_it_comes_back() -> None:
     client.says(f"reserve-job {job_id}")
     server.pass_time(50)
     assert client.says(f"release {job_id} 0 0") == "RELEASED"
-    assert client.lists("list-tubes") == ["default"]
-
-
-def test_a_tube_goes_with_its_last_old_job() -> None:
-    server, client = a_server()
-    declared = DeclaredPolicies([("x", {"max-age": "10", "expired": "delete"})])
-    server.queue.policies.declare(declared, server.now_ns)
-    client.says("use x")
-    client.put()
-    client.says("use default")
-    server.pass_time(10)
     assert client.lists("list-tubes") == ["default"]
 
 
@@ -620,22 +525,6 @@ def test_so_much_lateness_is_made_up_for_and_no_more(late_ms: int, at_once: int)
     server.now_ns += 10 * MS + late_ms * MS
     server.tick()
     for _ in range(at_once):
-        client.takes()
-    assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
-
-
-def test_a_burst_is_served_at_once_and_comes_back_with_time() -> None:
-    server, client = a_server("rate=10:3")
-    for _ in range(9):
-        client.put()
-    for _ in range(3):
-        client.takes()
-    assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
-    server.pass_time(0.1)
-    client.takes()
-    assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
-    server.pass_time(100)
-    for _ in range(3):
         client.takes()
     assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
 
@@ -752,19 +641,6 @@ def test_tubes_whose_policies_come_together_are_counted_together() -> None:
     assert server.queue.state.counts[State.BURIED] == 2 * (SMALL_TUBE + 1)
 
 
-def test_a_policy_set_while_the_jobs_of_another_tube_are_counted_counts_each_job_once() -> None:
-    server, client = a_server()
-    other = server.connect()
-    other.says("use b")
-    for number in range(32 * SLICE_PAGES + 1):
-        (other if number <= SMALL_TUBE else client).put(b"12")
-    assert client.says("tube-policy default max-age=100") is None
-    assert other.says("tube-policy b max-age=100") is None
-    server.finish_slices()
-    assert client.hears() == other.hears() == "POLICY"
-    check_totals(server.queue)
-
-
 def check_totals(queue: WorkQueue) -> None:
     """Compare what totals say with the jobs that there are."""
     for tube in queue.state.tubes.in_order:
@@ -806,13 +682,3 @@ def test_a_policy_of_a_newer_version_is_kept_as_far_as_it_is_known() -> None:
     queue.finish_loading([], 1, [TubePolicy(tube.tube_id, rules, 0)])  # type: ignore[arg-type]
     assert tube.policy is not None and tube.policy.max_jobs == 0
     assert tube.policy.rate is None
-
-
-def test_no_record_but_those_of_jobs_comes_of_a_policy_at_work() -> None:
-    server, client = a_server("max-reserves=1", "max-age=5")
-    logged = len(server.log.records)
-    job_id = client.put()
-    client.takes()
-    client.says(f"release {job_id} 0 0")
-    kinds = [each.kind for each in server.log.records[logged:] if isinstance(each, JobImage)]
-    assert kinds == [Kind.PUT, Kind.RESERVE, Kind.RELEASE, Kind.MOVE]

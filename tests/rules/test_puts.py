@@ -157,21 +157,6 @@ def test_the_time_of_a_put_is_when_its_body_was_there_and_its_delay_when_it_was_
     assert (facts["state"], facts["age"], facts["time-left"]) == ("delayed", "5", "10")
 
 
-def test_a_job_that_had_to_wait_goes_to_who_waits_for_it() -> None:
-    place = Place()
-    worker = place.server.connect()
-    worker.says("watch mail")
-    assert worker.says("reserve") is None
-    place.budget.largest = None
-    producer = place.server.connect()
-    producer.says("use mail")
-    assert producer.says("put 0 0 60 1", b"x") is None
-    place.budget.largest = 1
-    place.change()
-    assert producer.hears() == "INSERTED 1"
-    assert worker.hears() == "RESERVED 1 1\r\nx"
-
-
 def test_a_put_that_waits_is_taken_although_the_server_has_begun_to_drain() -> None:
     place = Place()
     place.budget.largest = None

@@ -83,35 +83,6 @@ def test_a_timeout_ends_the_wait_when_it_is_over_and_not_before(server: Server) 
     assert server.queue.next_due_ns() is None
 
 
-def test_the_longest_timeout_is_a_long_one(server: Server) -> None:
-    (worker,) = waiting(server, 1, "reserve-with-timeout 2147483647")
-    server.pass_time(2147483646)
-    assert worker.hears() is None
-    server.pass_time(1)
-    assert worker.hears() == "TIMED_OUT"
-
-
-def test_a_plain_reserve_waits_for_ever(server: Server) -> None:
-    (worker,) = waiting(server, 1)
-    assert server.queue.next_due_ns() is None
-    server.pass_time(10**9)
-    assert worker.hears() is None
-
-
-def test_the_timeout_of_an_earlier_wait_does_not_end_a_later_one() -> None:
-    server = Server()
-    (worker,) = waiting(server, 1, "reserve-with-timeout 2")
-    producer = server.connect()
-    job_id = producer.put()
-    assert worker.hears() is not None
-    worker.says(f"delete {job_id}")
-    worker.says("reserve-with-timeout 10")
-    server.pass_time(9)
-    assert worker.hears() is None
-    server.pass_time(1)
-    assert worker.hears() == "TIMED_OUT"
-
-
 def test_a_job_that_is_ready_in_the_instant_of_the_timeout_wins(server: Server) -> None:
     server.connect().put(delay=2)
     (worker,) = waiting(server, 1, "reserve-with-timeout 2")
@@ -139,48 +110,12 @@ def test_within_the_margin_every_reserve_is_warned_at_once(server: Server, line:
     assert owner.says(line) == "DEADLINE_SOON"
 
 
-def test_just_before_the_margin_a_timeout_of_0_is_only_a_timeout(server: Server) -> None:
-    owner, _ = holder_of_a_job(server, ttr=3)
-    server.pass_time(1.999999999)
-    assert owner.says("reserve-with-timeout 0") == "TIMED_OUT"
-
-
-def test_only_the_earliest_deadline_counts(server: Server) -> None:
-    owner, _ = holder_of_a_job(server, ttr=10)
-    owner.put(ttr=2)
-    owner.takes()
-    assert owner.says("reserve") is None
-    server.pass_time(0.999999999)
-    assert owner.hears() is None
-    server.pass_time(0.000000001)
-    assert owner.hears() == "DEADLINE_SOON"
-
-
 def test_if_margin_and_timeout_come_together_the_margin_counts(server: Server) -> None:
     owner, _ = holder_of_a_job(server, ttr=3)
     assert owner.says("reserve-with-timeout 2") is None
     server.pass_time(2)
     assert owner.hears() == "DEADLINE_SOON"
     assert owner.hears() is None
-
-
-def test_a_ready_job_of_a_paused_tube_does_not_save_from_the_warning(server: Server) -> None:
-    owner, _ = holder_of_a_job(server, ttr=1)
-    owner.put()
-    owner.says("pause-tube default 60")
-    assert owner.says("reserve") == "DEADLINE_SOON"
-    assert owner.says("reserve-with-timeout 0") == "DEADLINE_SOON"
-    server.pass_time(1)
-    assert owner.asks("stats-job 1")["state"] == "ready", "its TTR ends all the same"
-
-
-def test_after_a_stall_the_owner_that_waits_hears_of_the_job_it_gets_back(server: Server) -> None:
-    owner, job_id = holder_of_a_job(server, ttr=3)
-    assert owner.says("reserve") is None
-    server.stall(10)
-    assert owner.hears() == f"RESERVED {job_id} 1\r\nx"
-    stats = owner.asks(f"stats-job {job_id}")
-    assert (stats["reserves"], stats["timeouts"], stats["time-left"]) == ("2", "1", "3")
 
 
 # Sessions that do not hear of it.
@@ -197,15 +132,6 @@ def test_a_session_that_hears_of_no_deadline_waits_on_and_gets_its_own_job_again
     server.pass_time(0.001)
     assert owner.hears() == "RESERVED 1 1\r\nx"
     assert owner.asks("stats-job 1")["timeouts"] == "1"
-
-
-def test_the_timeout_of_a_wait_ends_it_all_the_same(server: Server) -> None:
-    owner = server.connect(hears_deadlines=False)
-    owner.put(ttr=10)
-    owner.takes()
-    server.pass_time(9.5)
-    assert owner.says("reserve-with-timeout 0") == "TIMED_OUT"
-    assert owner.says("reserve-with-timeout 0") == "TIMED_OUT"
 
 
 def test_nothing_is_due_at_a_moment_that_nobody_hears_of(server: Server) -> None:

@@ -20,31 +20,6 @@ def put(client: Client, tags: str = "idp:k", body: bytes = b"x", *, delay: int =
     return reply
 
 
-@pytest.mark.parametrize("seconds", [1, 60])
-def test_a_key_is_remembered_as_long_as_was_asked_for(seconds: int) -> None:
-    server = Server()
-    client = server.connect()
-    put(client, f"idp:k:{seconds}")
-    client.says("delete 1")
-    assert put(client) == "INSERTED 1 DELETED"
-    server.pass_time(seconds - 0.001)
-    assert put(client) == "INSERTED 1 DELETED"
-    server.pass_time(0.001)
-    assert put(client) == "INSERTED 2"
-    client.says("delete 2")
-    assert put(client) == "INSERTED 3", "which asked for nothing"
-
-
-def test_a_tube_is_kept_while_a_key_of_it_is_remembered(server: Server, client: Client) -> None:
-    client.says("use mail")
-    put(client, "idp:k:9")
-    client.says("delete 1")
-    client.says("use default")
-    assert client.lists("list-tubes") == ["default", "mail"]
-    server.pass_time(9)
-    assert client.lists("list-tubes") == ["default"]
-
-
 def test_the_deletion_and_the_key_that_it_leaves_stand_together() -> None:
     server = Server()
     client = server.connect()

@@ -232,15 +232,6 @@ def test_who_leaves_while_its_batch_grows_gives_all_back(server: Server, client:
     assert (stats["current-jobs-ready"], stats["current-jobs-reserved"]) == (str(count), "0")
 
 
-def test_who_leaves_with_the_first_job_gives_it_back(server: Server, client: Client) -> None:
-    producer = server.connect()
-    client.says("reserve-batch 2 60")
-    puts(producer, 2)
-    client.leaves()
-    server.finish_slices()
-    assert producer.asks("stats")["current-jobs-ready"] == "2"
-
-
 def test_a_job_whose_ttr_ends_between_two_slices_is_no_part_of_the_batch() -> None:
     server = Server()
     client, other = server.connect(), server.connect()

@@ -48,14 +48,6 @@ def test_each_deletion_is_a_record_and_the_answer_waits_for_the_last() -> None:
     assert client.last is not None and client.last[1] == len(server.log.records)
 
 
-def test_the_tube_counts_deleted_jobs_and_the_server_counts_no_command(client: Client) -> None:
-    one_of_each(client)
-    client.says("flush-tube default")
-    assert counted(client, "cmd-delete") == 3
-    assert counted(client, "total-jobs") == 4
-    assert client.asks("stats")["cmd-delete"] == "0"
-
-
 def test_a_full_disk_does_not_hinder_it(server: Server, client: Client) -> None:
     one_of_each(client)
     server.log.budget = full_disk()
@@ -177,17 +169,6 @@ def test_delayed_jobs_that_become_ready_meanwhile_are_deleted_too() -> None:
     server.finish_slices()
     assert client.hears() == f"FLUSHED {2 * SLICE_JOBS}"
     assert counted(other, "current-jobs-ready") == 0
-
-
-def test_jobs_that_others_take_meanwhile_are_theirs(server: Server, client: Client) -> None:
-    other = server.connect()
-    for _ in range(2 * SLICE_JOBS):
-        client.put()
-    client.says("flush-tube default")
-    taken = other.takes()
-    server.finish_slices()
-    assert client.hears() == f"FLUSHED {2 * SLICE_JOBS - 1}"
-    assert other.says(f"delete {taken}") == "DELETED"
 
 
 def test_two_flushes_of_one_tube_delete_each_job_once(server: Server) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from beanstalk_twisted.binlog.records.jobs import JobImage, Kind
+from beanstalk_twisted.binlog.records.jobs import Kind
 from beanstalk_twisted.binlog.records.others import TubeDef
 from beanstalk_twisted.binlog.space_budget import new_job_bytes, whole_bytes
 from beanstalk_twisted.binlog.tags import Tags
@@ -39,13 +37,6 @@ def test_a_batch_is_logged_as_a_whole_behind_its_tube(server: Server, client: Cl
     client.puts_batch((0, 0, 1, b""))
     assert len(server.log.records) == 5, "the tube is known"
     assert client.last[1] == 5
-
-
-def test_a_batch_is_counted_as_its_jobs_and_as_no_command(client: Client) -> None:
-    client.puts_batch(*THREE)
-    stats = client.asks("stats")
-    assert (stats["cmd-put"], stats["total-jobs"], stats["current-producers"]) == ("0", "3", "1")
-    assert client.asks("stats-tube default")["total-jobs"] == "3"
 
 
 @pytest.mark.parametrize(
@@ -173,60 +164,7 @@ def test_no_memory_puts_nothing(server: Server) -> None:
     assert not server.log.records
 
 
-JOB = st.tuples(
-    st.integers(0, 2), st.integers(0, 2), st.integers(1, 60), st.sampled_from([b"", b"a", b"bc"])
-)
-
-
-def single_puts(client: Client, jobs: list[tuple[int, int, int, bytes]]) -> None:
-    """Put them one by one."""
-    for pri, delay, ttr, body in jobs:
-        client.put(body, pri=pri, delay=delay, ttr=ttr)
-
-
-@given(st.lists(st.lists(JOB, min_size=1, max_size=6), max_size=4))
-def test_batches_leave_what_single_puts_leave(
-    batches: list[list[tuple[int, int, int, bytes]]],
-) -> None:
-    together, singly = Server(), Server()
-    seen = []
-    for server in (together, singly):
-        client, worker = server.connect(), server.connect()
-        for jobs in batches:
-            if server is together:
-                client.puts_batch(*jobs)
-            else:
-                single_puts(client, jobs)
-            server.pass_time(1)
-            worker.says("reserve-with-timeout 0")
-        images: list[JobImage] = server.log.images()
-        seen.append((images, client.says("stats-tube default"), server.log.committed_lsn()))
-    assert seen[0] == seen[1]
-
-
 # Moments.
-
-
-@pytest.mark.parametrize("at_s", [0, 1, START_S - 1, START_S])
-def test_a_moment_that_is_past_is_now(client: Client, at_s: int) -> None:
-    assert client.says(f"put-at 7 {at_s} 60 1", b"x") == "INSERTED 1"
-    stats = client.asks("stats-job 1")
-    assert [stats[key] for key in ("state", "pri", "delay", "ttr", "time-left")] == [
-        "ready", "7", "0", "60", "0",
-    ]  # fmt: skip
-
-
-def test_a_job_is_ready_at_its_moment(server: Server) -> None:
-    server.now_ns += NS // 4
-    client = server.connect()
-    client.says(f"put-at 0 {START_S + 3} 60 1", b"x")
-    stats = client.asks("stats-job 1")
-    assert (stats["state"], stats["delay"], stats["time-left"]) == ("delayed", "3", "2")
-    server.pass_time(2.7)
-    assert client.asks("stats-job 1")["state"] == "delayed"
-    server.pass_time(0.05)
-    assert client.takes() == 1
-    assert server.log.images()[0].deadline_ns == START_NS + 3 * NS
 
 
 def test_the_moment_is_one_of_the_wall_clock(server: Server) -> None:
