@@ -666,6 +666,3 @@ def test_an_ordered_stop_of_a_segment_that_is_just_full_adds_no_second_seal() ->
     types = [r["type"] for chunk in batch.chunks[:-1] for r in frame_of(chunk)["records"]]
     assert types == [CleanStop.kind, 49]
     assert len(batch.chunks[-1]) == 40
-
-
-# Re-homing.

@@ -89,14 +89,6 @@ def test_a_policy_is_set_and_shown() -> None:
     )  # fmt: skip
 
 
-def test_a_tube_whose_name_is_digits_is_shown_as_a_name() -> None:
-    _, client = a_server("dead-letter=007", "backoff=7")
-    assert client.says("tube-policy default") == (
-        "OK 82\r\n---\ndead-letter: \"007\"\ndead-letter-from: command\nbackoff: 7\n"
-        "backoff-from: command\n"
-    )  # fmt: skip
-
-
 def test_a_policy_keeps_its_tube_and_its_end_lets_it_go() -> None:
     _, client = a_server("max-jobs=7", "rate=3", tube="kept")
     assert client.lists("list-tubes") == ["default", "kept"]
@@ -181,9 +173,6 @@ def test_the_file_holds_slice_by_slice_for_many_tubes() -> None:
     other = server.connect()
     other.says("use t250")
     assert other.says("put 0 0 60 1", b"x") == "OUT_OF_MEMORY"
-
-
-# Puts.
 
 
 # Jobs that come back.

@@ -184,8 +184,7 @@ def watching(client: Client, tubes: int) -> None:
 
 
 @pytest.mark.parametrize("past", [0, 1])
-def test_very_many_watched_tubes_are_entered_in_slices(past: int) -> None:
-    server = Server()
+def test_very_many_watched_tubes_are_entered_in_slices(server: Server, past: int) -> None:
     client, other = server.connect(), server.connect()
     watching(client, SLICE_TUBES + past)
     reply = client.says("reserve-mode weighted")
@@ -201,8 +200,7 @@ def test_very_many_watched_tubes_are_entered_in_slices(past: int) -> None:
     assert client.says("reserve-mode fifo") == "USING fifo"
 
 
-def test_a_session_that_ends_in_between_leaves_nobody_who_listens() -> None:
-    server = Server()
+def test_a_session_that_ends_in_between_leaves_nobody_who_listens(server: Server) -> None:
     client, other = server.connect(), server.connect()
     watching(client, SLICE_TUBES + 1)
     other.says("use t3")

@@ -126,8 +126,7 @@ def test_the_log_says_that_a_ttr_has_ended(server: Server, client: Client) -> No
 # Slices: a large kick.
 
 
-def test_a_kick_of_more_is_done_in_slices_and_answered_at_the_end() -> None:
-    server = Server()
+def test_a_kick_of_more_is_done_in_slices_and_answered_at_the_end(server: Server) -> None:
     client, other = server.connect(), server.connect()
     bury_many(client, RUN_JOBS + 1)
     assert client.says(f"kick {RUN_JOBS + 1}") is None
@@ -166,8 +165,7 @@ def test_others_are_served_between_the_slices_of_a_kick(server: Server, client: 
     assert client.hears() is None
 
 
-def test_a_kick_in_slices_keeps_its_bound_though_others_bury_more_meanwhile() -> None:
-    server = Server()
+def test_a_kick_in_slices_keeps_its_bound_though_others_bury_more_meanwhile(server: Server) -> None:
     client, other = server.connect(), server.connect()
     bury_many(client, RUN_JOBS + 10)
     bound = RUN_JOBS + 10

@@ -35,8 +35,7 @@ def test_the_deletion_and_the_key_that_it_leaves_stand_together() -> None:
     assert client.last[1] == first + 1, "that it is there waits for the deletion to be durable"
 
 
-def test_a_flush_forgets_many_keys_slice_by_slice_and_then_the_tube() -> None:
-    server = Server()
+def test_a_flush_forgets_many_keys_slice_by_slice_and_then_the_tube(server: Server) -> None:
     client, other = server.connect(), server.connect()
     client.says("use mail")
     for number in range(1, 1001):

@@ -36,9 +36,6 @@ def test_a_put_is_logged_whole(server: Server) -> None:
     ]  # fmt: skip
 
 
-# delete
-
-
 # release, bury, touch: only for the holder
 
 
@@ -62,9 +59,6 @@ def test_jobs_buried_in_one_instant_keep_their_order(server: Server, client: Cli
     times = [image.deadline_ns for image in images]
     assert times == sorted(set(times)), "strictly increasing"
     assert client.says("peek-buried") == "FOUND 1 1\r\nx"
-
-
-# peek
 
 
 # Connections that end.

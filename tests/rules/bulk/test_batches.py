@@ -184,8 +184,7 @@ def test_with_seconds_it_is_a_reserve_with_timeout_for_the_first_job() -> None:
     assert client.says("reserve-batch 5 60") == "DEADLINE_SOON"
 
 
-def test_who_waits_gets_all_that_becomes_ready_in_the_same_turn() -> None:
-    server = Server()
+def test_who_waits_gets_all_that_becomes_ready_in_the_same_turn(server: Server) -> None:
     client, producer = server.connect(), server.connect()
     assert client.says("reserve-batch 3 60") is None
     puts(producer, 5)
@@ -196,8 +195,7 @@ def test_who_waits_gets_all_that_becomes_ready_in_the_same_turn() -> None:
     assert producer.takes() == 4
 
 
-def test_a_wait_that_has_ended_makes_no_batch_of_the_next_reserve() -> None:
-    server = Server()
+def test_a_wait_that_has_ended_makes_no_batch_of_the_next_reserve(server: Server) -> None:
     client, producer = server.connect(), server.connect()
     client.says("reserve-batch 3 1")
     server.pass_time(1)
@@ -232,8 +230,7 @@ def test_who_leaves_while_its_batch_grows_gives_all_back(server: Server, client:
     assert (stats["current-jobs-ready"], stats["current-jobs-reserved"]) == (str(count), "0")
 
 
-def test_a_job_whose_ttr_ends_between_two_slices_is_no_part_of_the_batch() -> None:
-    server = Server()
+def test_a_job_whose_ttr_ends_between_two_slices_is_no_part_of_the_batch(server: Server) -> None:
     client, other = server.connect(), server.connect()
     client.put(ttr=1)
     client.says("watch a")

@@ -72,8 +72,7 @@ def test_a_tube_that_nobody_refers_to_is_gone_with_its_last_job(count: int) -> N
     assert counted(client, "pause") == 0
 
 
-def test_one_slice_is_answered_at_once_and_one_job_more_takes_another() -> None:
-    server = Server()
+def test_one_slice_is_answered_at_once_and_one_job_more_takes_another(server: Server) -> None:
     client, other = server.connect(), server.connect()
     for _ in range(SLICE_JOBS - 1):
         client.put()
@@ -91,8 +90,7 @@ def test_one_slice_is_answered_at_once_and_one_job_more_takes_another() -> None:
 
 
 @pytest.mark.parametrize("pri", [0, 5, 9])
-def test_what_is_put_meanwhile_stays_wherever_it_stands(pri: int) -> None:
-    server = Server()
+def test_what_is_put_meanwhile_stays_wherever_it_stands(server: Server, pri: int) -> None:
     client, other = server.connect(), server.connect()
     for _ in range(2 * SLICE_JOBS):
         client.put(pri=5)
@@ -159,8 +157,7 @@ def test_it_ends_though_more_comes_all_the_time(server: Server, client: Client) 
     assert ticks <= 3
 
 
-def test_delayed_jobs_that_become_ready_meanwhile_are_deleted_too() -> None:
-    server = Server()
+def test_delayed_jobs_that_become_ready_meanwhile_are_deleted_too(server: Server) -> None:
     client, other = server.connect(), server.connect()
     for _ in range(2 * SLICE_JOBS):
         client.put(delay=1)
@@ -192,8 +189,7 @@ def test_a_flush_goes_on_when_its_client_has_left(server: Server, client: Client
     assert counted(other, "current-jobs-ready") == 0
 
 
-def test_a_namesake_of_a_tube_that_went_meanwhile_is_left_alone() -> None:
-    server = Server()
+def test_a_namesake_of_a_tube_that_went_meanwhile_is_left_alone(server: Server) -> None:
     client, other = server.connect(), server.connect()
     client.says("use a")
     ids = [client.put() for _ in range(SLICE_JOBS + 3)]

@@ -9,8 +9,7 @@ from tests.rules.conversation import Client, Server
 
 
 @pytest.mark.parametrize("more", [0, 1])
-def test_with_many_reserved_jobs_it_looks_slice_by_slice(more: int) -> None:
-    server = Server()
+def test_with_many_reserved_jobs_it_looks_slice_by_slice(server: Server, more: int) -> None:
     client, first, last = server.connect(), server.connect(), server.connect()
     ids = [client.put() for _ in range(LOOK_RESERVED + more)]
     last.says(f"reserve-job {ids[1]}")

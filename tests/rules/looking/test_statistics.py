@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.rules.statistics import Tally
-from beanstalk_twisted.wire.commands import COUNTERS
 from beanstalk_twisted.wire.layouts import Values
 from tests.rules.conversation import FACTS, Client, Server
 
@@ -85,61 +84,7 @@ def test_an_id_of_the_process_that_looks_like_a_number_is_quoted(identity: str, 
     assert reply is not None and f"\nid: {shown}\n" in reply
 
 
-def test_what_the_process_knows_is_shown_as_it_knows_it(server: Server) -> None:
-    server.facts = {
-        "pid": 1, "version": "0.1", "rusage-utime": "1.000007", "rusage-stime": "12345.678901",
-        "uptime": 99, "binlog-oldest-index": 3, "binlog-current-index": 5,
-        "binlog-records-migrated": 7, "binlog-records-written": 11, "binlog-max-size": 13,
-        "id": "00000000deadbeef", "hostname": "h", "os": "o", "platform": "p",
-    }  # fmt: skip
-    reply = server.connect().says("stats")
-    assert reply is not None
-    assert reply.splitlines()[-16:] == [
-        "total-connections: 1", "pid: 1", 'version: "0.1"', "rusage-utime: 1.000007",
-        "rusage-stime: 12345.678901", "uptime: 99", "binlog-oldest-index: 3",
-        "binlog-current-index: 5", "binlog-records-migrated: 7", "binlog-records-written: 11",
-        "binlog-max-size: 13", "draining: false", "id: 00000000deadbeef", 'hostname: "h"',
-        'os: "o"', 'platform: "p"',
-    ]  # fmt: skip
-
-
 # Counters.
-
-
-SAID = {
-    "put 0 0 1 1": "cmd-put",
-    "peek 99": "cmd-peek",
-    "peek-ready": "cmd-peek-ready",
-    "peek-delayed": "cmd-peek-delayed",
-    "peek-buried": "cmd-peek-buried",
-    "reserve": "cmd-reserve",
-    "reserve-with-timeout 0": "cmd-reserve-with-timeout",
-    "delete 99": "cmd-delete",
-    "release 99 0 0": "cmd-release",
-    "use a": "cmd-use",
-    "watch a": "cmd-watch",
-    "ignore a": "cmd-ignore",
-    "bury 99 0": "cmd-bury",
-    "kick 0": "cmd-kick",
-    "touch 99": "cmd-touch",
-    "stats-job 99": "cmd-stats-job",
-    "stats-tube nosuch": "cmd-stats-tube",
-    "list-tubes": "cmd-list-tubes",
-    "list-tube-used": "cmd-list-tube-used",
-    "list-tubes-watched": "cmd-list-tubes-watched",
-    "pause-tube nosuch 0": "cmd-pause-tube",
-}
-
-
-@pytest.mark.parametrize(("line", "counter"), SAID.items())
-def test_a_command_is_counted_under_its_own_name_also_when_it_finds_nothing(
-    server: Server, client: Client, line: str, counter: str
-) -> None:
-    asking = server.connect()
-    client.says(line, b"x")
-    stats = asking.asks("stats")
-    assert {key for key in COUNTERS if stats[key] != "0"} == {counter, "cmd-stats"}
-    assert stats[counter] == stats["cmd-stats"] == "1"
 
 
 # Connections.
