@@ -152,12 +152,12 @@ def test_jobs_that_are_gone_leave_no_memory_behind() -> None:
     table = table_of(1)
 
     def come_and_go() -> None:
-        for job_id in range(2, 20_000):
+        for job_id in range(2, 8_000):
             table.add_row(put_image(job_id), lsn=0, segment=0)
             remove(table, job_id)
 
     counted = table.memory_bytes
-    assert growth_bytes(come_and_go) < 50_000
+    assert growth_bytes(come_and_go) < 20_000
     assert table.memory_bytes == counted
 
 

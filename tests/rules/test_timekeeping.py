@@ -24,6 +24,12 @@ def bury_many(client: Client, count: int) -> list[int]:
     return ids
 
 
+def delay_many(client: Client, count: int) -> None:
+    """Put jobs that can be kicked."""
+    for _ in range(count):
+        client.put(delay=9)
+
+
 def hold_many(client: Client, count: int, ttr: int = 60) -> list[int]:
     """Put jobs and reserve them, in this order."""
     ids = [client.put(ttr=ttr) for _ in range(count)]
@@ -128,7 +134,7 @@ def test_the_log_says_that_a_ttr_has_ended(server: Server, client: Client) -> No
 
 def test_a_kick_of_more_is_done_in_slices_and_answered_at_the_end(server: Server) -> None:
     client, other = server.connect(), server.connect()
-    bury_many(client, RUN_JOBS + 1)
+    delay_many(client, RUN_JOBS + 1)
     assert client.says(f"kick {RUN_JOBS + 1}") is None
     assert client.session.is_blocked
     assert server.queue.next_due_ns() == 0
@@ -154,7 +160,7 @@ def test_a_kick_in_slices_takes_the_oldest_first_and_no_more_than_its_bound() ->
 
 def test_others_are_served_between_the_slices_of_a_kick(server: Server, client: Client) -> None:
     other = server.connect()
-    bury_many(client, 2 * RUN_JOBS + 1)
+    delay_many(client, 2 * RUN_JOBS + 1)
     client.says("kick 4294967295")
     other.says("use elsewhere")
     other.says("watch elsewhere")
@@ -192,7 +198,7 @@ def test_two_kicks_in_slices_take_turns(server: Server) -> None:
     for at, client in enumerate(clients):
         client.says(f"use t{at}")
         client.says(f"watch t{at}")
-        bury_many(client, 3 * RUN_JOBS - 1)
+        delay_many(client, 3 * RUN_JOBS - 1)
         client.says("kick 4294967295")
     ready = []
     while server.queue.next_due_ns() == 0:

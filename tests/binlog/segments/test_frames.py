@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beanstalk_twisted.binlog.reading.searching import resynchronise
@@ -33,6 +33,7 @@ from tests.binlog import independent_reader
 from tests.binlog.scribe import DEFAULT_TUBE, SALT, T0, delete, flipped, image, put
 from tests.binlog.segments.test_format import U32
 from tests.binlog.test_records import any_record
+from tests.sampling import share
 
 CASES: dict[str, Sequence[Record]] = {
     "a sync mark": [],
@@ -123,6 +124,7 @@ def test_a_bit_flipped_anywhere_is_seen_but_in_the_padding(records: Sequence[Rec
             assert isinstance(decode(flipped(raw, offset, bit)), Damage), (offset, bit)
 
 
+@settings(deadline=None, max_examples=share(100, 3))
 @given(st.lists(any_record, max_size=8), st.integers(1, 1 << 63))
 def test_any_records_read_back(records: list[Record], base_lsn: int) -> None:
     raw = encode(records, base_lsn)
