@@ -190,8 +190,8 @@ EXTENSIONS: Final = (
         (grammar.PRIORITY, grammar.UNIX_SECONDS, grammar.TTR, grammar.BYTES, OPTIONAL_TAGS),
         (forms.INSERTED_OR_THERE, *forms.PUT_FAILS), effect=CHANGES, method="put_batches.put_at",
         has_jobs=True, max_line_bytes=MAX_TAGGED_LINE_BYTES, needs=_PUT,
-        text="As `put`, but delayed until that moment of the wall clock; ready immediately if it is "
-        "past. A [`max-age`](#tube-policies) may end it before.",
+        text="As `put`, but delayed until that moment of the wall clock; ready immediately if it "
+        "is past. A [`max-age`](#tube-policies) may end it before.",
     ),
     _row(
         b"put-batch ", (grammar.BATCH_COUNT, OPTIONAL_BATCH_KEY),
@@ -328,7 +328,7 @@ EXTENSIONS: Final = (
     _row(
         b"stats-replication", (), (forms.DOCUMENT,), effect=LOOKS, is_own=True,
         method="stats_replication", needs=Needs(rights.LOOK, rights.SOME),
-        text="Shows [how replication is](#replication), also while the stream is silent.",
+        text="Shows [how replication is](#replication).",
     ),
 )  # fmt: skip
 
