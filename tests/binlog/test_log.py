@@ -126,15 +126,6 @@ def test_each_frame_carries_what_is_durable_when_it_is_built() -> None:
     assert log.durable_lsn == 4, "it never goes back"
 
 
-def test_frames_never_go_back_in_time() -> None:
-    log = new_log()
-    times = []
-    for n, now_ns in enumerate([NOW, NOW - MS, NOW + MS, T0 - MS], start=1):
-        log.append(put(n))
-        times.append(frame_of(taken(log, now_ns).chunks[-1])["time_ns"])
-    assert times == [NOW, NOW, NOW + MS, NOW + MS]
-
-
 def test_a_sync_mark_is_an_empty_frame_with_the_newest_watermark() -> None:
     log = new_log()
     log.append(put())

@@ -58,18 +58,6 @@ def test_a_move_waits_for_room_and_looks_again_then(
     assert client.lists("list-tubes") == ["default"]
 
 
-def test_what_has_waited_for_room_is_refused_on_a_full_disk(
-    server: Server, client: Client, budget: Budget
-) -> None:
-    job_id = client.place("ready", 0, "work")
-    budget.largest = 0
-    assert client.says(f"update-job {job_id} 1 0 60") is None
-    budget.is_short = True
-    server.queue.room_changed(server.now_ns)
-    server.deliver()
-    assert client.hears() == "OUT_OF_MEMORY"
-
-
 def test_a_log_that_may_have_no_extensions_refuses(client: Client, budget: Budget) -> None:
     job_id = client.place("ready", 0, "work")
     budget.has_segment, budget.is_short = False, True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.rules.conversation import NS, Client, Server
+from tests.rules.conversation import Client, Server
 
 LONG = 1000
 
@@ -33,19 +33,6 @@ def test_many_hear_of_one_job_in_the_order_they_came(server: Server, worker: Cli
     assert [session for session, _ in server.queue.outbox] == [client.session for client in clients]
     server.deliver()
     assert {client.hears() for client in clients} == {"DELETED"}
-
-
-# Until when.
-
-
-def test_a_wait_ends_when_its_time_is_up_and_no_sooner(server: Server, worker: Client) -> None:
-    client = waiting(server, 1, 5)
-    server.pass_time(5 - 1 / NS)
-    assert client.hears() is None
-    server.pass_time(1 / NS)
-    assert client.hears() == "TIMED_OUT"
-    worker.says("delete 1")
-    assert client.hears() is None
 
 
 # Who goes.

@@ -102,14 +102,6 @@ def test_a_waiting_owner_is_warned_one_second_before_its_deadline(server: Server
     assert owner.hears() == "DEADLINE_SOON"
 
 
-@pytest.mark.parametrize("line", ["reserve", "reserve-with-timeout 0", "reserve-with-timeout 9"])
-def test_within_the_margin_every_reserve_is_warned_at_once(server: Server, line: str) -> None:
-    owner, _ = holder_of_a_job(server, ttr=3)
-    server.pass_time(2)
-    assert owner.says(line) == "DEADLINE_SOON"
-    assert owner.says(line) == "DEADLINE_SOON"
-
-
 def test_if_margin_and_timeout_come_together_the_margin_counts(server: Server) -> None:
     owner, _ = holder_of_a_job(server, ttr=3)
     assert owner.says("reserve-with-timeout 2") is None

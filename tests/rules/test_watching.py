@@ -28,14 +28,6 @@ def test_so_many_tubes_are_watched_and_the_next_is_refused_and_not_made(words: s
 # Tubes that come and go.
 
 
-def test_a_name_that_looks_like_a_number_or_a_date_is_quoted_in_lists(client: Client) -> None:
-    for tube in ("2026-11-29", "123", "null", "1.2.3"):
-        client.says(f"watch {tube}")
-    items = '- default\n- "2026-11-29"\n- "123"\n- "null"\n- 1.2.3\n'
-    assert client.says("list-tubes") == client.says("list-tubes-watched")
-    assert client.says("list-tubes") == f"OK {len(items) + 4}\r\n---\n{items}"
-
-
 @pytest.mark.parametrize("more", [0, 1])
 def test_others_are_served_between_the_slices_of_the_end_of_one_that_watches_very_many_tubes(
     server: Server, client: Client, more: int

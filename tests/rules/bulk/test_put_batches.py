@@ -122,41 +122,6 @@ def test_a_batch_without_room_on_a_full_disk_puts_nothing() -> None:
     assert client.puts_batch(*THREE) == inserted(1, 3), "no id was used up"
 
 
-def test_a_batch_that_waits_for_room_is_refused_when_the_disk_has_no_more() -> None:
-    place = Place()
-    place.budget.largest = None
-    client = place.server.connect()
-    assert client.puts_batch(*THREE) is None
-    place.budget.is_short = True
-    place.change()
-    assert client.hears() == "OUT_OF_MEMORY"
-    assert not place.job_ids
-
-
-def test_a_batch_of_a_session_that_ends_while_it_waits_is_not_put() -> None:
-    place = Place()
-    place.budget.largest = None
-    client = place.server.connect()
-    assert client.puts_batch(*THREE) is None
-    client.leaves()
-    place.budget.largest = 1000
-    place.change()
-    assert not place.job_ids
-
-
-def test_a_delay_counts_from_when_a_batch_that_waited_is_taken() -> None:
-    place = Place()
-    place.budget.largest = None
-    client = place.server.connect()
-    client.puts_batch((0, 5, 60, b"x"))
-    place.server.now_ns += 3 * NS
-    place.budget.largest = 1000
-    place.change()
-    (image,) = place.server.log.images()
-    assert image.deadline_ns == START_NS + 8 * NS
-    assert image.ts_ns == START_NS, "its age counts from its line"
-
-
 def test_no_memory_puts_nothing(server: Server) -> None:
     server.queue.puts.memory = Scarce(100)
     client = server.connect()

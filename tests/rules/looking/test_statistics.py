@@ -84,9 +84,6 @@ def test_an_id_of_the_process_that_looks_like_a_number_is_quoted(identity: str, 
     assert reply is not None and f"\nid: {shown}\n" in reply
 
 
-# Counters.
-
-
 # Connections.
 
 
