@@ -6,16 +6,6 @@ import pytest
 
 from beanstalk_twisted.binlog.records.jobs import Kind, Reason, State
 from tests.rules.conversation import Client, Server
-from tests.rules.recording_log import full_disk
-from tests.rules.tagged import state_of
-
-COUNTERS = ("reserves", "timeouts", "releases", "buries", "kicks")
-
-
-def counters(client: Client, job_id: int) -> list[int]:
-    stats = client.asks(f"stats-job {job_id}")
-    return [int(stats[name]) for name in COUNTERS]
-
 
 # cancel-job
 
@@ -35,12 +25,6 @@ def test_a_job_in_any_state_is_cancelled(
     assert client.says(f"stats-job {job_id}") == "NOT_FOUND"
     assert int(client.asks("stats-tube work")["cmd-delete"]) == 1
     assert by.says(f"cancel-job {job_id}") == "NOT_FOUND"
-
-
-def test_a_full_disk_does_not_hinder_a_cancel(server: Server, client: Client) -> None:
-    job_id = client.place("reserved", 3, "work")
-    server.log.budget = full_disk()
-    assert server.connect().says(f"cancel-job {job_id}") == "CANCELLED"
 
 
 def test_a_job_of_a_connection_that_ends_is_cancelled_between_two_slices(server: Server) -> None:
@@ -66,11 +50,3 @@ def test_a_return_is_a_release_that_says_why(server: Server, client: Client) -> 
     assert (image.reserves, image.releases) == (0, 0)
     assert image.connection == client.session.number
     assert not server.log.features
-
-
-def test_a_full_disk_takes_no_return(server: Server, client: Client) -> None:
-    client.put()
-    client.takes()
-    server.log.budget = full_disk()
-    assert client.says("return-job 1 5") == "OUT_OF_MEMORY"
-    assert (state_of(client, 1), counters(client, 1)[0]) == ("reserved", 1)

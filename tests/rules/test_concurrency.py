@@ -8,7 +8,7 @@ from beanstalk_twisted.jobs.limits import OPENED_LINES
 from beanstalk_twisted.rules.bulk import LOOK_JOBS
 from beanstalk_twisted.rules.timekeeping import SLICE_JOBS
 from tests.rules.conversation import Client, Server
-from tests.rules.tagged import heard, put, states
+from tests.rules.tagged import heard, put
 
 
 def two() -> tuple[Server, Client, Client]:
@@ -57,33 +57,3 @@ def test_of_very_many_tubes_some_hand_out_the_next_job_a_tick_later(past: int) -
     assert server.finish_slices() == past
     if past:
         assert heard(waiter.hears()) == OPENED_LINES + past
-
-
-ENDS = ["delete {}", "release {} 9 0", "release {} 9 5", "bury {} 0", "delete-batch {}"]
-
-
-@pytest.mark.parametrize("end", ENDS)
-def test_who_waits_gets_the_next_one_as_soon_as_the_first_is_given_back(end: str) -> None:
-    server, a, b = two()
-    b.says("watch other")
-    first, second = put(a, "con:k"), put(a, "con:k")
-    assert takes(a) == first
-    assert b.says("reserve") is None
-    assert b.hears() is None
-    a.says(end.format(first))
-    assert heard(b.hears()) == second
-    assert server.queue.next_due_ns() != 0
-
-
-def test_the_end_of_a_ttr_lets_the_next_one_go() -> None:
-    server, a, b = two()
-    first, second = put(a, "con:k", pri=9, ttr=5), put(a, "con:k", pri=9, ttr=5)
-    b.says("watch other")
-    assert takes(a) == first
-    better = put(a, "con:k")
-    assert b.says("reserve") is None
-    server.pass_time(4)
-    assert b.hears() is None
-    server.pass_time(1)
-    assert heard(b.hears()) == better
-    assert states(a, first, second) == ["ready", "ready"]

@@ -30,55 +30,6 @@ def test_a_move_to_where_the_job_is_changes_nothing(server: Server, client: Clie
     assert server.log.records == before
 
 
-def test_a_move_on_a_full_disk_is_refused(client: Client, budget: Budget) -> None:
-    job_id = client.place("reserved", 0, "work")
-    budget.is_short, budget.largest = True, 0
-    assert client.says(f"move-job {job_id} other") == "OUT_OF_MEMORY"
-    assert client.asks(f"stats-job {job_id}")["state"] == "reserved"
-    assert "other" not in client.lists("list-tubes")
-    assert client.says(f"delete {job_id}") == "DELETED"
-
-
-def test_a_move_waits_for_room_and_looks_again_then(
-    server: Server, client: Client, budget: Budget
-) -> None:
-    job_id = client.place("ready", 0, "work")
-    others = [server.connect(), server.connect()]
-    budget.largest = 0
-    for other in others:
-        assert other.says(f"move-job {job_id} other") is None
-        assert other.session.is_blocked
-    client.says(f"delete {job_id}")
-    client.says("use default")
-    budget.largest = 1 << 20
-    server.queue.room_changed(server.now_ns)
-    server.deliver()
-    assert [other.hears() for other in others] == ["NOT_FOUND"] * 2
-    assert not others[0].session.is_blocked
-    assert client.lists("list-tubes") == ["default"]
-
-
-def test_a_log_that_may_have_no_extensions_refuses(client: Client, budget: Budget) -> None:
-    job_id = client.place("ready", 0, "work")
-    budget.has_segment, budget.is_short = False, True
-    assert client.says(f"move-job {job_id} other") == "OUT_OF_MEMORY"
-    assert client.says(f"update-job {job_id} 1 0 60") == "OUT_OF_MEMORY"
-    assert client.asks(f"stats-job {job_id}")["pri"] == "0"
-
-
-def test_an_update_waits_for_the_segment_that_may_hold_it(
-    server: Server, client: Client, budget: Budget
-) -> None:
-    job_id = client.place("ready", 0, "work")
-    budget.has_segment = False
-    assert client.says(f"update-job {job_id} 1 0 60") is None
-    budget.has_segment = True
-    server.queue.room_changed(server.now_ns)
-    server.deliver()
-    assert client.hears() == "UPDATED"
-    assert client.asks(f"stats-job {job_id}")["pri"] == "1"
-
-
 # update-job
 
 
@@ -97,15 +48,6 @@ def test_an_update_is_one_full_record(server: Server, client: Client) -> None:
         connection=other.session.number, body=b"body", tags=Tags(group=b"g"),
     )  # fmt: skip
     assert other.last is not None and other.last[1] == len(server.log.records)
-
-
-def test_an_update_on_a_full_disk_is_refused(client: Client, budget: Budget) -> None:
-    job_id = client.place("reserved", 3, "work")
-    budget.is_short, budget.largest = True, 2
-    assert client.says(f"update-job {job_id} 4 0 20 1", b"z") == "OUT_OF_MEMORY"
-    stats = client.asks(f"stats-job {job_id}")
-    assert (stats["pri"], stats["ttr"], stats["state"]) == ("3", "60", "reserved")
-    assert client.says(f"peek {job_id}") == f"FOUND {job_id} 1\r\nx"
 
 
 def test_a_body_for_which_there_is_no_memory_is_refused(server: Server, client: Client) -> None:

@@ -89,15 +89,6 @@ def test_a_policy_is_set_and_shown() -> None:
     )  # fmt: skip
 
 
-def test_a_policy_keeps_its_tube_and_its_end_lets_it_go() -> None:
-    _, client = a_server("max-jobs=7", "rate=3", tube="kept")
-    assert client.lists("list-tubes") == ["default", "kept"]
-    assert client.says("tube-policy kept max-jobs=-") == "POLICY"
-    assert client.asks("tube-policy kept") == {"rate": "3", "rate-from": "command"}
-    assert client.says("tube-policy kept rate=-") == "POLICY"
-    assert client.lists("list-tubes") == ["default"]
-
-
 @pytest.mark.parametrize(
     "pairs",
     ["rate=0", "max-jobs=7 rate=x", "max-jobs=7 colour=red", "max-jobs=1 max-jobs=2", "rate=:",
@@ -120,14 +111,6 @@ def test_the_reply_waits_for_the_record() -> None:
     assert server.log.features == EXTENSIONS
     client.says("tube-policy default max-jobs=3")
     assert client.last[1] == len(server.log.records), "the same again waits for the first"
-
-
-def test_a_full_disk_takes_no_policy() -> None:
-    server, client = a_server()
-    server.log.budget = full_disk(changes=1)
-    assert client.says("tube-policy default rate=1") == "OUT_OF_MEMORY"
-    assert client.says("tube-policy default") == "OK 4\r\n---\n"
-    assert server.log.records == []
 
 
 def test_tubes_with_policies_have_a_limit() -> None:
@@ -261,20 +244,6 @@ def test_a_job_that_is_lost_is_delayed_in_its_record(kind: Kind) -> None:
     assert client.takes() == job_id
 
 
-def test_on_a_full_disk_a_job_that_was_reserved_too_often_waits_for_space() -> None:
-    server, client = a_server("max-reserves=1")
-    job_id = client.put()
-    client.takes()
-    enough, server.log.budget = server.log.budget, full_disk(changes=1)
-    assert client.says(f"release {job_id} 0 0") == "RELEASED"
-    assert state_of(client, job_id) == "delayed"
-    assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
-    server.log.budget = enough
-    server.pass_time(2)
-    assert state_of(client, job_id) == "buried"
-    assert client.asks(f"stats-job {job_id}")["dead-reason"] == "release"
-
-
 @pytest.mark.parametrize(("way", "reason"), [("release", "release"), ("disconnect", "disconnect")])
 def test_a_job_that_waits_for_space_waits_after_a_restart_too(way: str, reason: str) -> None:
     server, client = a_server("max-reserves=1", "dead-letter=dead")
@@ -347,45 +316,6 @@ def test_many_tubes_whose_jobs_wait_for_space_are_looked_at_in_slices() -> None:
     assert server.finish_slices() == 3
 
 
-def test_what_waits_for_space_waits_in_the_tube_that_it_is_moved_to() -> None:
-    server, client = a_server("max-reserves=1")
-    job_id = client.put()
-    client.takes()
-    enough, server.log.budget = server.log.budget, full_disk(changes=1)
-    client.says(f"release {job_id} 0 0")
-    server.log.budget = enough
-    assert client.says(f"move-job {job_id} other") == "MOVED"
-    server.pass_time(2)
-    stats = client.asks(f"stats-job {job_id}")
-    assert (stats["state"], stats["tube"], stats["dead-from"]) == ("buried", "other", "other")
-
-
-def test_a_buried_job_that_is_too_old_stays_buried_until_there_is_space() -> None:
-    server, client = a_server("max-age=10", "dead-letter=dead")
-    job_id = client.place("buried", 0, "default")
-    enough, server.log.budget = server.log.budget, full_disk()
-    server.pass_time(12)
-    assert client.asks(f"stats-job {job_id}")["tube"] == "default"
-    assert state_of(client, job_id) == "buried"
-    server.log.budget = enough
-    server.pass_time(2)
-    assert client.asks(f"stats-job {job_id}")["tube"] == "dead"
-
-
-def test_a_paused_tube_with_a_rate_keeps_nobody_busy() -> None:
-    server, client = a_server("rate=1:1")
-    client.put(ttr=100)
-    client.takes()
-    client.says("pause-tube default 60")
-    server.stall(2)
-    due_ns = server.queue.next_due_ns()
-    assert due_ns is not None and due_ns > server.now_ns, "there is nothing to do now"
-    client.put()
-    assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
-    server.pass_time(58)
-    client.takes()
-
-
 # Age.
 
 
@@ -454,19 +384,6 @@ def test_dead_letters_end_a_slice_sooner_the_larger_they_are(
         server.tick()
         dead.append(server.queue.state.counts[State.BURIED])
     assert dead == [a_slice, 2 * a_slice, jobs]
-
-
-def test_old_jobs_that_have_no_room_are_withheld_and_tried_again() -> None:
-    server, client = a_server("max-age=10")
-    job_id = client.put()
-    enough, server.log.budget = server.log.budget, full_disk()
-    server.pass_time(10)
-    assert state_of(client, job_id) == "delayed"
-    assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
-    assert server.queue.next_due_ns() == server.now_ns + FULL_REST_NS
-    server.log.budget = enough
-    server.pass_time(1)
-    assert state_of(client, job_id) == "buried"
 
 
 # How many are reserved, and how fast.

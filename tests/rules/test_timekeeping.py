@@ -37,32 +37,6 @@ def hold_many(client: Client, count: int, ttr: int = 60) -> list[int]:
     return ids
 
 
-# Nothing is due.
-
-
-def test_what_was_planned_in_vain_is_found_to_be_nothing(server: Server, client: Client) -> None:
-    client.says(f"delete {client.put(delay=1)}")
-    client.put(ttr=1)
-    client.says(f"bury {client.takes()} 0")
-    server.pass_time(1)
-    assert server.queue.next_due_ns() is None
-    assert counts(client) == {"ready": 0, "reserved": 0, "delayed": 0, "buried": 1}
-
-
-def test_the_earliest_of_all_that_can_happen_is_due(server: Server, client: Client) -> None:
-    client.put(delay=50)
-    assert server.queue.next_due_ns() == server.now_ns + 50 * NS
-    client.says("pause-tube default 40")
-    assert server.queue.next_due_ns() == server.now_ns + 40 * NS
-    client.says("use other")
-    client.says("watch other")
-    client.put(ttr=30)
-    client.takes()
-    assert server.queue.next_due_ns() == server.now_ns + 30 * NS
-    server.connect().says("reserve-with-timeout 20")
-    assert server.queue.next_due_ns() == server.now_ns + 20 * NS
-
-
 # Delays.
 
 
@@ -75,31 +49,7 @@ def test_that_a_delay_ends_is_not_logged_since_its_record_says_when() -> None:
     assert (image.state, image.deadline_ns) == (State.DELAYED, server.now_ns)
 
 
-def test_delays_end_by_time_and_then_by_id(server: Server, client: Client) -> None:
-    client.says("use crowd")
-    for delay in (3, 1, 2, 1):
-        client.put(delay=delay)
-    workers = [server.connect() for _ in range(4)]
-    for worker in workers:
-        worker.says("watch crowd")
-        worker.says("reserve")
-    server.stall(3)
-    assert [worker.hears() for worker in workers] == [
-        f"RESERVED {job_id} 1\r\nx" for job_id in (2, 4, 3, 1)
-    ]
-
-
 # Pauses.
-
-
-def test_a_pause_that_ends_in_the_instant_of_a_timeout_comes_first() -> None:
-    server = Server()
-    client = server.connect()
-    client.put()
-    client.says("pause-tube default 2")
-    client.says("reserve-with-timeout 2")
-    server.pass_time(2)
-    assert client.hears() == "RESERVED 1 1\r\nx"
 
 
 def test_a_pause_is_forgotten_with_its_tube_and_the_log_says_so() -> None:

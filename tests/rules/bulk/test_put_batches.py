@@ -8,7 +8,7 @@ from beanstalk_twisted.binlog.records.jobs import Kind
 from beanstalk_twisted.binlog.records.others import TubeDef
 from beanstalk_twisted.binlog.space_budget import new_job_bytes, whole_bytes
 from beanstalk_twisted.binlog.tags import Tags
-from beanstalk_twisted.rules.put_batches import MAX_AHEAD_S, SOON_JOBS
+from beanstalk_twisted.rules.put_batches import SOON_JOBS
 from tests.rules.conversation import NS, START_NS, Client, Server
 from tests.rules.memory import Scarce
 from tests.rules.test_puts import Place
@@ -139,27 +139,6 @@ def test_the_moment_is_one_of_the_wall_clock(server: Server) -> None:
     assert client.asks("stats-job 1")["time-left"] == "100"
     client.says(f"put-at 0 {START_S - 100} 60 1", b"x")
     assert client.asks("stats-job 2")["state"] == "ready"
-
-
-def test_a_moment_is_no_further_ahead_than_the_longest_delay(client: Client) -> None:
-    last = START_S + MAX_AHEAD_S
-    assert client.says(f"put-at 0 {last + 1} 60 1", b"x") == "BAD_FORMAT"
-    assert client.says(f"put-at 0 {'9' * 100} 60 1", b"x") == "BAD_FORMAT"
-    assert client.says(f"put-at 0 {last} 60 1", b"x") == "INSERTED 1"
-    stats = client.asks("stats-job 1")
-    assert stats["delay"] == stats["time-left"] == str(MAX_AHEAD_S)
-
-
-def test_a_moment_that_passes_while_the_job_waits_for_room_is_now() -> None:
-    place = Place()
-    place.budget.largest = None
-    client = place.server.connect()
-    assert client.says(f"put-at 0 {START_S + 2} 60 1", b"x") is None
-    place.server.now_ns += 5 * NS
-    place.budget.largest = 1000
-    place.change()
-    assert client.hears() == "INSERTED 1"
-    assert client.takes() == 1
 
 
 # Tags.
