@@ -234,6 +234,55 @@ SCRIPTS: dict[str, list[str]] = {
         "a: stats-job 2 -> state=delayed", "a: delete 3 -> DELETED", "free", "due 0", "+0",
         "a: stats-job 2 -> state=ready", "idle",
     ],
+    # What a job goes through.
+    "puts above what a policy takes are refused": [
+        "a: tube-policy default max-jobs=2 max-bytes=10 max-job-size=8 -> POLICY",
+        "a: put 0 0 60 9 -> JOB_TOO_BIG", "a: put 0 0 60 8 -> INSERTED 2",
+        "a: put 0 0 60 3 -> OUT_OF_MEMORY", "a: put 0 9 60 2 -> INSERTED 4",
+        "a: put 0 0 60 0 -> OUT_OF_MEMORY", "a: delete 2 -> DELETED",
+        "a: put 0 0 60 8 -> INSERTED 6",
+    ],
+    "a burst is served at once, and comes back with time": [
+        "a: tube-policy default rate=10:2 -> POLICY",
+        *[f"a: {PUT} -> INSERTED {at}" for at in range(1, 5)],
+        "a: reserve -> RESERVED 1 1", "a: reserve -> RESERVED 2 1",
+        "a: reserve-with-timeout 0 -> TIMED_OUT", "+0.1", "a: reserve -> RESERVED 3 1",
+        "a: reserve-with-timeout 0 -> TIMED_OUT",
+    ],
+    "a returned job is as it was, or delayed": [
+        "a: put 5 0 60 1 -> INSERTED 1", "a: put 5 0 60 1 -> INSERTED 2",
+        "a: reserve -> RESERVED 1 1", "b: return-job 1 -> NOT_FOUND", "a: return-job 1 -> RETURNED",
+        "a: stats-job 1 -> state=ready reserves=0 releases=0", "b: reserve -> RESERVED 1 1",
+        "b: return-job 1 5 -> RETURNED", "a: stats-job 1 -> state=delayed delay=5 time-left=5",
+        "+5", "b: reserve -> RESERVED 1 1",
+    ],
+    "who has reserved a cancelled job finds it no more": [
+        "a: put 0 0 5 1 -> INSERTED 1", "a: reserve -> RESERVED 1 1", "b: wait-job 1 60 -> ...",
+        "a: reserve-with-timeout 10 -> ...", "c: cancel-job 1 -> CANCELLED", "b -> DELETED",
+        "+9", "a -> ...", "+1", "a -> TIMED_OUT", "a: touch 1 -> NOT_FOUND",
+    ],
+    "a dead letter that is kicked was never tried": [
+        "a: tube-policy default max-reserves=1 dead-letter=dead -> POLICY",
+        "a: put 7 0 60 1 -> INSERTED 1", "a: reserve -> RESERVED 1 1",
+        "a: release 1 7 0 -> RELEASED",
+        "a: stats-job 1 -> state=buried tube=dead dead-from=default dead-reason=release reserves=1",
+        "b: kick-dead default 5 -> KICKED 1",
+        "a: stats-job 1 -> state=ready tube=default pri=7 reserves=0 releases=0 kicks=1",
+        "a: move-job 1 dead -> MOVED", "a: stats-job 1 -> tube=dead origin=default",
+    ],
+    "the smallest id of the used tube is shown, whoever has reserved it": [
+        f"a: {PUT} -> INSERTED 1", f"a: {PUT} -> INSERTED 2", "a: peek-reserved -> NOT_FOUND",
+        "b: reserve-job 2 -> RESERVED 2 1", "a: peek-reserved -> FOUND 2 1",
+        "a: reserve-job 1 -> RESERVED 1 1", "b: peek-reserved -> FOUND 1 1",
+        "a: use elsewhere -> USING elsewhere", "a: peek-reserved -> NOT_FOUND",
+    ],
+    "a group is counted by state": [
+        f"a: {PUT} grp:g -> INSERTED 1", "a: put 0 9 60 1 grp:g -> INSERTED 2",
+        f"a: {PUT} aft:g -> INSERTED 3", "a: reserve -> RESERVED 1 1",
+        "a: stats-group g -> pending=2 reserved=1 delayed=1 waiting-jobs=1",
+        "a: bury 1 0 -> BURIED", "a: kick 9 -> KICKED 1", "a: move-job 1 there -> MOVED", "+9",
+        "a: stats-group g -> ready=2 reserved=0 delayed=0 buried=0 complete=false",
+    ],
 }  # fmt: skip
 
 
