@@ -68,16 +68,21 @@ def translated(rows: Iterable[list[str]], old: str) -> Iterator[list[str]]:
 
 
 def cells(kind: type[Stats]) -> Iterator[list[str]]:
-    """Yield the head and the rows; neighbours of one meaning share a row."""
+    """Yield the head and the rows; neighbours of one meaning share a row, and metrics have a column
+    if most keys have one.
+    """
     carried = {row.key for row in rows_of(CarriedStats)} if kind is not CarriedStats else set()
     rows = [row for row in rows_of(kind) if row.key not in carried]
-    has_metrics = any(row.metric for row in rows)
+    has_metrics = sum(bool(row.metric) for row in rows) > len(rows) // 2
     yield ["key", "value", "meaning", "metric"][: 3 + has_metrics]
     for about, group in groupby(rows, key=lambda row: row.about):
         same = list(group)
         row = [", ".join(f"`{each.key}`" for each in same), value_of(same[0]), about.meaning]
         metric = f"`{same[0].metric}`" if same[0].metric else ""
-        yield [*row, metric] if has_metrics else row
+        if has_metrics:
+            yield [*row, metric]
+        else:
+            yield [*row[:2], "; ".join(filter(None, (about.meaning, metric)))]
 
 
 def value_of(row: Row) -> str:

@@ -289,52 +289,53 @@ def test_the_limits_are_those_of_the_code() -> None:
 
 
 def test_the_limits_of_extensions_are_those_of_the_code() -> None:
-    assert [row[:2] for row in table(EXTENSIONS_PAGE, "Limits")] == [
-        ["jobs of a batch", f"{grammar.MAX_BATCH_JOBS:,} jobs"],
+    sizes, slices = tables(section(EXTENSIONS_PAGE, "Limits"))
+    assert [row[:2] for row in sizes] == [
         ["bodies and metadata of a `put-batch` together", f"{MAX_BATCH_BYTES:,} bytes"],
-        ["moment of a `put-at`", f"{MAX_AHEAD_S:,} seconds ahead"],
-        ["unique keys", f"{MAX_KEYS:,} keys"],
-        ["value of `meta:`", f"{MAX_METADATA_BYTES:,} bytes"],
-        ["line of a job with tags, with its CR LF", f"{MAX_TAGGED_LINE_BYTES:,} bytes"],
         ["`delete-batch` line, with its CR LF", f"{extensions.MAX_BATCH_LINE_BYTES:,} bytes"],
         ["`tube-policy` line, with its CR LF", f"{extensions.MAX_POLICY_LINE_BYTES:,} bytes"],
         ["bodies of a `reserve-batch`, but for one job", f"{batches.MAX_REPLY_BYTES:,} bytes"],
-        ["reserved in one go by a batch",
+        ["tubes with a policy of commands", f"{policies.MAX_RULED_TUBES:,} tubes"],
+        ["patterns with a star in the file of policies", f"{policy_keys.MAX_PATTERNS} patterns"],
+        ["file of policies", f"{MAX_TUBES_FILE_BYTES:,} bytes"],
+    ]
+    assert [row[:2] for row in slices] == [
+        ["reserved by a batch",
          f"{batches.BATCH_SLICE_JOBS} jobs, {batches.BATCH_SLICE_BYTES:,} bytes of bodies"],
-        ["put in the turn in which the last of a `put-batch` comes",
+        ["put in the turn of a `put-batch`",
          f"{put_batches.SOON_JOBS} jobs, {put_batches.SOON_BYTES:,} bytes"],
         ["deleted in the turn of a `delete-batch`", f"{batches.BATCH_SLICE_JOBS} jobs"],
-        ["done at once while other large work goes on", f"{batches.AT_ONCE_JOBS} jobs"],
-        ["jobs on a page of `list-jobs`", f"{extensions.MAX_PAGE_JOBS:,} jobs"],
-        ["reserved jobs that a page of `list-jobs` looks at", f"{LOOK_RESERVED:,} jobs"],
-        ["described in one go by `list-connections`", f"{SLICE_CONNECTIONS} connections"],
-        ["reserved jobs shown by `list-connections`",
-         f"{SHOWN_RESERVED} jobs of a connection"],
-        ["weight of a tube", f"{extensions.MAX_WEIGHT:,}"],
-        ["a job's time in the mode `weighted-fair`",
-         f"{processing_time.MIN_NS // 10**6} ms to {processing_time.MAX_NS // 10**9:,} s"],
-        ["deleted in one go by `flush-tube`",
+        ["done during other large work", f"{batches.AT_ONCE_JOBS} jobs"],
+        ["looked at for a page of reserved jobs", f"{LOOK_RESERVED:,} jobs"],
+        ["described by `list-connections`", f"{SLICE_CONNECTIONS} connections"],
+        ["deleted by `flush-tube`",
          f"{SLICE_JOBS} jobs, of which one with tags counts for {TAGGED_JOBS}; "
          f"{FLUSH_SLICE_BYTES:,} bytes of bodies"],
-        ["let go in one go when their group has ended", f"{RELEASED_JOBS} jobs"],
-        ["tubes that hand out jobs of a concurrency key again in one go",
-         f"{OPENED_LINES:,} tubes"],
-        ["tubes with a policy of commands", f"{policies.MAX_RULED_TUBES:,} tubes"],
-        ["patterns with a star in the file of policies",
-         f"{policy_keys.MAX_PATTERNS} patterns"],
-        ["file of policies", f"{MAX_TUBES_FILE_BYTES:,} bytes"],
-        ["policies found out in one go after SIGHUP", f"{policies.SLICE_TUBES} tubes"],
-        ["counted in one go for a new policy", f"{policies.SLICE_PAGES << PAGE_BITS:,} jobs"],
-        ["ended in one go by `max-age`",
+        ["let go when their group has ended", f"{RELEASED_JOBS} jobs"],
+        ["tubes reopened by a concurrency key", f"{OPENED_LINES:,} tubes"],
+        ["policies found out after SIGHUP", f"{policies.SLICE_TUBES} tubes"],
+        ["counted for a new policy", f"{policies.SLICE_PAGES << PAGE_BITS:,} jobs"],
+        ["ended by `max-age`, or coming back",
          f"{SLICE_JOBS} jobs; a dead letter counts for {1 + REWRITTEN_JOBS}, and for one more "
          f"with each {REWRITTEN_BYTES:,} bytes of its body"],
-        ["moved in one go by `kick-dead`",
+        ["moved by `kick-dead`",
          f"{dead_kicks.DEAD_SLICE_JOBS} jobs, {dead_kicks.DEAD_SLICE_BYTES:,} bytes of bodies"],
-        ["looked at in one go by `kick-dead`", f"{dead_kicks.DEAD_LOOK_JOBS:,} dead letters"],
+        ["looked at by `kick-dead`", f"{dead_kicks.DEAD_LOOK_JOBS:,} dead letters"],
     ]  # fmt: skip
     fields = {row[0]: row[1] for row in table(EXTENSIONS_PAGE, "Fields")}
     assert fields["`count`"] == f"1 to {grammar.MAX_BATCH_JOBS:,}"
     assert fields["`weight`"] == f"1 to {extensions.MAX_WEIGHT:,}"
+    assert fields["`limit`"] == f"1 to {extensions.MAX_PAGE_JOBS:,}"
+    times = f"{processing_time.MIN_NS // 10**6} ms to {processing_time.MAX_NS // 10**9:,} s count"
+    for heading, words in {
+        "Fields": f"more than {MAX_AHEAD_S:,} seconds ahead is `BAD_FORMAT`",
+        "Tags": f"may have {MAX_TAGGED_LINE_BYTES:,} bytes with its CR LF",
+        "Metadata": f"1 to {MAX_METADATA_BYTES:,} bytes",
+        "Choosing by weight": times,
+        "Listing connections": f"first {SHOWN_RESERVED} reserved jobs",
+    }.items():
+        assert words in " ".join(section(EXTENSIONS_PAGE, heading).split())
+    assert f"`--max-keys` ({MAX_KEYS:,} keys" in " ".join(EXTENSIONS_PAGE.read_text().split())
 
 
 def test_the_keys_of_policies_are_those_of_the_code_in_order() -> None:

@@ -182,22 +182,22 @@ EXTENSIONS: Final = (
     _row(
         b"capabilities", (), (forms.DOCUMENT, *forms.ANNOUNCES_NOTHING), effect=LOOKS, is_own=True,
         method="looks.capabilities", needs=OPEN,
-        text="Lists the commands on this page that the server knows, as `list-tubes` lists tubes, "
-        'and the tags, as `"put idp:"` and `"put-batch idp:"`.',
+        text="Lists the commands and tags of this page that the server knows, as `list-tubes` "
+        'lists tubes; tags as `"put idp:"` and `"put-batch idp:"`.',
     ),
     _row(
         b"put-at ",
         (grammar.PRIORITY, grammar.UNIX_SECONDS, grammar.TTR, grammar.BYTES, OPTIONAL_TAGS),
         (forms.INSERTED_OR_THERE, *forms.PUT_FAILS), effect=CHANGES, method="put_batches.put_at",
         has_jobs=True, max_line_bytes=MAX_TAGGED_LINE_BYTES, needs=_PUT,
-        text="As `put`, but the job is delayed until that moment of the wall clock; if it is past, "
-        "the job is ready at once. A [`max-age`](#tube-policies) of the tube may end it before.",
+        text="As `put`, but delayed until that moment of the wall clock; ready immediately if it "
+        "is past. A [`max-age`](#tube-policies) may end it before.",
     ),
     _row(
         b"put-batch ", (grammar.BATCH_COUNT, OPTIONAL_BATCH_KEY),
         (forms.INSERTED_BATCH, *forms.PUT_FAILS), effect=CHANGES, method="put_batches.put_batch",
         has_jobs=True, needs=_PUT,
-        text="Puts all of the [jobs that follow](#putting-a-batch), or none, or with a "
+        text="Puts all [jobs that follow](#putting-a-batch) or none; with a "
         "[key](#the-key-of-a-batch) only once.",
     ),
     _row(
@@ -215,8 +215,7 @@ EXTENSIONS: Final = (
     _row(
         b"peek-reserved", (), forms.JOB_REPLIES, effect=LOOKS, method="looks.peek_reserved",
         needs=Needs(rights.LOOK, rights.USED),
-        text="As `peek-ready`, of the reserved jobs of the tube in use the one with the smallest "
-        "id, whichever connection has it.",
+        text="As `peek-ready`, but the reserved job with the smallest id, whoever has it.",
     ),
     _row(
         b"list-jobs ", (grammar.TUBE_WORD, LISTED_STATE, LIMIT, CURSOR), forms.DOCUMENT_REPLIES,
@@ -242,15 +241,15 @@ EXTENSIONS: Final = (
         b"return-job ", (grammar.JOB_ID, OPTIONAL_DELAY),
         (forms.ReplyForm(b"RETURNED"), forms.NOT_FOUND), effect=CHANGES, method="return_job",
         needs=Needs(rights.RESERVE, rights.JOB),
-        text="Gives back a job that this connection has reserved, [as if it had not "
-        "been](#cancelling-and-returning), perhaps after a delay.",
+        text="Gives back a job [as if this connection had not reserved "
+        "it](#cancelling-and-returning), perhaps with a delay.",
     ),
     _row(
         b"forget-key ", (grammar.TUBE_WORD, UNIQUE_KEY),
         (forms.ReplyForm(b"FORGOTTEN"), forms.NOT_FOUND), effect=CHANGES,
         method="flushes.forget_key", needs=_MANAGE_TUBE,
         text="Forgets the [unique key](#tags) of a deleted job, or the [key of a "
-        "batch](#the-key-of-a-batch), whose jobs stay.",
+        "batch](#the-key-of-a-batch); jobs stay.",
     ),
     _row(
         b"move-job ", (grammar.JOB_ID, TARGET),
@@ -264,8 +263,8 @@ EXTENSIONS: Final = (
         (forms.ReplyForm(b"UPDATED"), forms.NOT_FOUND, forms.EXPECTED_CRLF, forms.JOB_TOO_BIG),
         effect=CHANGES, method="edits.update", has_jobs=True,
         needs=Needs(rights.MANAGE, rights.JOB),
-        text="Gives a job another priority, delay and TTR, and another "
-        "[body](#moving-and-updating-a-job) if its size is said; without it no body follows.",
+        text="Gives a job another priority, delay and TTR, and with `bytes` another "
+        "[body](#moving-and-updating-a-job); otherwise none follows.",
     ),
     _row(
         b"wait-job ", (grammar.JOB_ID, grammar.SECONDS),
@@ -276,32 +275,31 @@ EXTENSIONS: Final = (
     _row(
         b"cancel-reserve", (), (forms.ReplyForm(b"CANCELLED"),), effect=SESSION,
         method="cancel_reserve", ends_wait=True, needs=OPEN,
-        text="Ends the `reserve`, `reserve-with-timeout`, `reserve-batch` or `wait-job` that "
-        "waits: that one is answered with `TIMED_OUT` first, a `reserve-batch` with "
-        "`RESERVED_BATCH 0`.",
+        text="Ends the waiting `reserve`, `reserve-with-timeout`, `reserve-batch` or `wait-job`, "
+        "which is answered first: `TIMED_OUT`, or `RESERVED_BATCH 0`.",
     ),
     _row(
         b"stats-group ", (GROUP,), forms.DOCUMENT_REPLIES, effect=LOOKS, method="looks.stats_group",
         needs=_LOOK_AT_EVERY,
-        text="Says how many jobs a [group](#groups) has, and how many wait for it.",
+        text="Counts the jobs of a [group](#groups) and those that wait for it.",
     ),
     _row(
         b"watch ", (WATCHED, WEIGHT), (forms.WATCHING,), effect=SESSION, operation="watch-weighted",
         form="watch <weight>", method="watching.watch_weighted",
         needs=Needs(rights.RESERVE, rights.NAMED),
-        text="As `watch`, and gives the tube a [weight](#choosing-by-weight).",
+        text="As `watch`, with a [weight](#choosing-by-weight).",
     ),
     _row(
         b"reserve-mode ", (MODE,), (forms.USING,), effect=SESSION, is_own=True,
         method="watching.reserve_mode", needs=OPEN,
-        text="How reserves of this connection choose among the watched tubes from now on.",
+        text="Sets how reserves of this connection [choose a tube](#choosing-by-weight).",
     ),
     _row(
         b"tube-policy ", (grammar.TUBE_WORD, POLICY_PAIRS),
         (forms.DOCUMENT, forms.ReplyForm(b"POLICY"), forms.OUT_OF_MEMORY), effect=CHANGES,
         method="policies.tube_policy", max_line_bytes=MAX_POLICY_LINE_BYTES,
         needs=Needs(rights.MANAGE, rights.POLICY),
-        text="Shows the tube's [policy](#tube-policies), or changes it.",
+        text="Shows or changes the tube's [policy](#tube-policies).",
     ),
     _row(
         b"kick-dead ", (grammar.TUBE_WORD, DEAD_BOUND), (forms.KICKED,), effect=CHANGES,
@@ -314,31 +312,31 @@ EXTENSIONS: Final = (
     ),
     _row(
         b"drain", (), (forms.ReplyForm(b"DRAINING"),), effect=ACTS, method="puts.drain",
-        needs=_MANAGE_EVERY, text="New jobs are refused from now on, as after SIGUSR1.",
+        needs=_MANAGE_EVERY, text="Refuses new jobs from now on, as SIGUSR1 does.",
     ),
     _row(
         b"undrain", (), (forms.ReplyForm(b"NOT_DRAINING"),), effect=ACTS, method="puts.undrain",
-        needs=_MANAGE_EVERY, text="New jobs are taken again.",
+        needs=_MANAGE_EVERY, text="Takes new jobs again.",
     ),
     _row(
         b"promote ", (SUCCESSOR,),
         (forms.ReplyForm(b"HANDING_OVER", forms.words), forms.CANNOT_HAND_OVER), effect=ACTS,
         method="promote", needs=_MANAGE_EVERY,
-        text="The active server of a [replicated](replication.md) queue hands over, to this "
-        "standby or to the one that has the most, and parts.",
+        text="Has the active server of a [replicated](replication.md) queue hand over to this "
+        "standby, or to the most advanced one, and disconnect its clients.",
     ),
     _row(
         b"stats-replication", (), (forms.DOCUMENT,), effect=LOOKS, is_own=True,
         method="stats_replication", needs=Needs(rights.LOOK, rights.SOME),
-        text="Says [how replication is](#replication); answered also while the stream is silent.",
+        text="Shows [how replication is](#replication).",
     ),
 )  # fmt: skip
 
 AUTH: Final = _row(
     b"auth ", (TOKEN,), (forms.ReplyForm(b"AUTHORIZED"), forms.UNAUTHORIZED, forms.NOT_ASKED),
     effect=SESSION, is_own=True, needs=OPEN,
-    text="The connection has the rights of [whose token it is](access.md#auth); known with "
-    "`--access` only.",
+    text="Gives the connection the rights of [the token's owner](access.md#auth); only with "
+    "`--access`.",
 )  # fmt: skip
 """Known only to a server that has an access file: to all others it is an unknown command."""
 

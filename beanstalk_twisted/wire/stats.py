@@ -262,7 +262,7 @@ class CarriedStats(Stats):
     dead_from: Annotated[str, Maybe("The tube that it is a [dead letter](#dead-letters) of")]
     dead_reason: Annotated[str, Maybe(DEAD_REASON, is_word=True)]
     dead_at: Annotated[int, Maybe("Since when, by the clock of the log", unit="seconds since 1970")]
-    origin: Annotated[str, Maybe("The tube that it was put into, if it is in another one")]
+    origin: Annotated[str, Maybe("The tube that it was put into, if another one")]
 
 
 Priority = Annotated[int, Key("Priority, as last given")]
@@ -323,20 +323,18 @@ class GroupStats(Stats):
     reserved: InState
     delayed: InState
     buried: InState
-    complete: Annotated[bool, Key("It has none, and those that wait for it are about to go")]
+    complete: Annotated[bool, Key("It has none; those that wait for it are about to go")]
     waiting_jobs: Annotated[int, Key("Jobs that wait for it")]
 
 
 BLANKS: Final = "with blanks between"
 ROLE: Final = "`active`, or `alone` without `--replicate`, where all other keys are missing"
-NOT_IN_SYNC: Final = (
-    "Those of them that may not become active as they are; the log of each says what it waits for"
-)
+NOT_IN_SYNC: Final = "Those of them that may not become active now; their logs say why"
 LAG_RECORDS: Final = "Records that are not applied here, or not acknowledged by the stream"
 STREAM: Final = "`answers`; `silent` while the lease is over or changes are refused"
 PROBLEMS: Final = (
-    "What of the stream does not keep what is promised and was not so when the server opened it:"
-    " settings, messages that somebody has removed; with `; ` between; asked every 10 s"
+    "Settings and removed messages that break promises since the server opened the stream,"
+    " separated by `; `; asked every 10 s"
 )
 FENCED: Final = "How often another server has taken its place unasked"
 THERE: Final = "As in `stats-replication`"
@@ -349,20 +347,20 @@ class ReplicationStats(Stats):
 
     role: Annotated[str, Key(ROLE, is_word=True)]
     name: Annotated[str, Maybe("Of this server")]
-    standbys: Annotated[str, Maybe(f"Names of those that it has heard in the last 5 s, {BLANKS}")]
+    standbys: Annotated[str, Maybe(f"Those heard in the last 5 s, {BLANKS}")]
     standbys_not_in_sync: Annotated[str, Maybe(NOT_IN_SYNC)]
     messages_behind: Annotated[int, Maybe("What the last of these lacks")]
     lag_records: Annotated[int, Maybe(LAG_RECORDS, GAUGE)]
     lag_bytes: Annotated[int, Maybe("The same, bytes", GAUGE, unit=BYTES)]
     lag_seconds: Annotated[float, Maybe("Since when there are any", GAUGE, unit=SECONDS)]
     lease_seconds: Annotated[
-        float, Maybe("For how long replies may leave; if nothing more is accepted", unit=SECONDS)
+        float, Maybe("How long replies may leave if nothing more is accepted", unit=SECONDS)
     ]
     stream: Annotated[str, Maybe(STREAM, is_word=True)]
     stream_leader: Annotated[str, Maybe("The NATS server that leads it; empty if none is known")]
-    stream_copies: Annotated[int, Maybe("Copies that there are to be; 0 while NATS does not say")]
-    stream_copies_current: Annotated[int, Maybe("Those of them that are there and have all")]
-    stream_copies_behind: Annotated[str, Maybe(f"Servers whose copies do not, {BLANKS}")]
+    stream_copies: Annotated[int, Maybe("Copies configured; 0 while NATS does not say")]
+    stream_copies_current: Annotated[int, Maybe("Complete copies")]
+    stream_copies_behind: Annotated[str, Maybe(f"Servers of the other copies, {BLANKS}")]
     stream_problems: Annotated[str, Maybe(PROBLEMS)]
     why_not_ready: Annotated[str, Maybe("Why changes are refused; empty if they are taken")]
     takeovers: Annotated[int, Maybe("How often this process has become active", COUNTER)]
@@ -383,8 +381,8 @@ class ReplicatedStats(Stats):
 
 
 ROLES: Final = (
-    "Which of `producer` (has put), `worker` (has reserved) and `waiting` (a `reserve` or a"
-    " `wait-job` waits) it is, with blanks between"
+    "`producer` (has put), `worker` (has reserved), `waiting` (for `reserve` or `wait-job`), with"
+    " blanks between"
 )
 ACCESS_NAME: Final = "Its name in the [access file](access.md); empty without `--access`"
 

@@ -1,6 +1,5 @@
 """The open log: numbers, batches, segments, seals; no I/O."""
 
-import zlib
 from collections.abc import Sequence
 from itertools import count, pairwise
 from typing import Any
@@ -9,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beanstalk_twisted.binlog.batches import Batch, Opening, Position, RehomedFrame
+from beanstalk_twisted.binlog.batches import Batch, Opening, Position
 from beanstalk_twisted.binlog.log import MAX_WAITING_RECORDS, Log
 from beanstalk_twisted.binlog.reading import replay
-from beanstalk_twisted.binlog.records.jobs import Data, Kind, State
+from beanstalk_twisted.binlog.records.jobs import Kind, State
 from beanstalk_twisted.binlog.records.others import CleanStop, Counters, Pause, Record, TubeDef
 from beanstalk_twisted.binlog.segments.format import (
     INDEX_STRIDE_BYTES,
@@ -125,15 +124,6 @@ def test_each_frame_carries_what_is_durable_when_it_is_built() -> None:
     assert marks == [0, 1, 2, 3]
     log.durable(2)
     assert log.durable_lsn == 4, "it never goes back"
-
-
-def test_frames_never_go_back_in_time() -> None:
-    log = new_log()
-    times = []
-    for n, now_ns in enumerate([NOW, NOW - MS, NOW + MS, T0 - MS], start=1):
-        log.append(put(n))
-        times.append(frame_of(taken(log, now_ns).chunks[-1])["time_ns"])
-    assert times == [NOW, NOW, NOW + MS, NOW + MS]
 
 
 def test_a_sync_mark_is_an_empty_frame_with_the_newest_watermark() -> None:
@@ -275,21 +265,6 @@ def test_room_for_two_records_is_made_in_one_segment() -> None:
     assert log.segment == 2
     log.make_room(6, NOW)
     assert log.segment == 2, "an empty segment is not left for another"
-
-
-def test_what_closed_a_segment_is_open_until_it_is_taken() -> None:
-    log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
-    for job_id in range(1, 5):
-        log.append(put(job_id, b"x" * 2500))
-    assert log.written_seq == 1, "it is still to be written"
-    seals = []
-    while log.has_open:
-        before = log.open_bytes
-        batch = taken(log)
-        assert 0 <= log.open_bytes < before
-        seals.append(batch.seals)
-    assert seals == [True, True, True, False]
-    assert (log.open_bytes, log.written_seq) == (0, log.segment)
 
 
 def test_the_next_segment_opens_with_the_state_of_that_moment() -> None:
@@ -583,16 +558,6 @@ def test_a_segment_ends_once_on_request_without_another_record(requests: int) ->
     assert log.take(NOW) is None
 
 
-def test_an_ordered_stop_after_a_request_seals_once() -> None:
-    log = new_log()
-    log.append(put(1))
-    taken(log)
-    log.rotate()
-    batch = log.finish(NOW)
-    types = [r["type"] for chunk in batch.chunks[:-1] for r in frame_of(chunk)["records"]]
-    assert types == [CleanStop.kind, 49]
-
-
 @pytest.mark.parametrize(
     ("record", "expected"),
     [
@@ -663,14 +628,6 @@ def test_a_seal_says_what_its_segment_holds() -> None:
     assert index["types"] == {1: 2, 2: 1, 32: 2}, "what had no room there is in the next"
 
 
-def test_a_seal_of_a_segment_without_jobs_says_so() -> None:
-    scribe = Scribe()
-    scribe.write(DEFAULT_TUBE)
-    scribe.finish()
-    index = check_seal(sealed_segment(scribe))
-    assert (index["job_ids"], index["times"]) == ([0, 0], [0, 0])
-
-
 def test_the_index_is_sparse() -> None:
     scribe = Scribe(segment_bytes=1 << 20)
     for n in range(1, 40):
@@ -700,44 +657,3 @@ def test_an_ordered_stop_of_a_segment_that_is_just_full_adds_no_second_seal() ->
     types = [r["type"] for chunk in batch.chunks[:-1] for r in frame_of(chunk)["records"]]
     assert types == [CleanStop.kind, 49]
     assert len(batch.chunks[-1]) == 40
-
-
-def test_an_ordered_stop_right_after_a_rotation_ends_the_new_segment() -> None:
-    scribe = Scribe()
-    scribe.write(put(1, b"x" * 3000))
-    scribe.write(put(2, b"x" * 3000))
-    scribe.finish()
-    assert scribe.directory.names() == [f"{n:020d}.tql" for n in (1, 2)]
-    records = independent_reader.read_log(scribe.files())["records"]
-    assert [r["type"] for r in records] == [1, 49, 1, 52, 49]
-
-
-# Re-homing.
-
-
-def rehomed_position() -> Position:
-    """A log that goes on behind LSN 5, with two frames that were not known durable."""
-    array = [put(8).encode(_data(0)) + put(9).encode(_data(5)), delete(8).encode(_data(0))]
-    lost = [
-        RehomedFrame(array[0], b"helloworld", 2, 80, 6, 5, T0 + MS),
-        RehomedFrame(array[1][:64] + bytes(12) + array[1][76:], b"", 1, 80, 8, 5, T0 + 2 * MS),
-    ]
-    return Position(2, 6, 5000, 1, UUID, 4, 2, T0 + 2 * MS, lost)
-
-
-def _data(offset: int) -> Data:
-    return (offset, 5, zlib.crc32(b"helloworld"[offset : offset + 5]))
-
-
-def test_re_homed_frames_keep_their_numbers_times_and_watermarks() -> None:
-    log = new_log(rehomed_position(), opening=[DEFAULT_TUBE])
-    assert (log.durable_lsn, log.last_lsn) == (5, 9), "the opening follows them"
-    batch = taken(log)
-    found = header_of(batch)
-    assert (found.first_lsn, found.prev_end, found.flags) == (6, 5000, 4)
-    first, second, opening = (frame_of(chunk) for chunk in batch.chunks[1:])
-    assert [r["lsn"] for r in first["records"]] == [6, 7]
-    assert [r["data"] for r in first["records"]] == [b"hello", b"world"]
-    assert (first["time_ns"], first["durable_lsn"]) == (T0 + MS, 5)
-    assert [r["lsn"] for r in second["records"]] == [8]
-    assert [(r["lsn"], r["type"]) for r in opening["records"]] == [(9, 32)]

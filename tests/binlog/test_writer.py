@@ -32,48 +32,12 @@ class Watched:
         return self.steps
 
 
-def test_a_segment_has_its_content_before_its_name() -> None:
-    watched = Watched()
-    spare = spare_name(1)
-    assert watched.steps_of(lambda: watched.scribe.write(DEFAULT_TUBE, sync=False)) == [
-        f"create {spare}", f"allocate {spare}", f"write {spare}", f"sync {spare}",
-        f"rename {ONE}", "sync directory ",
-    ]  # fmt: skip
-    assert watched.scribe.log.durable_lsn == 1, "even if nobody asked"
-
-
-def test_a_batch_is_written_then_synced_if_asked_for() -> None:
-    watched = Watched()
-    watched.scribe.write(DEFAULT_TUBE)
-    # The open file goes on under the name it was created with.
-    written = f"write {spare_name(1)}"
-    assert watched.steps_of(lambda: watched.scribe.write(put(1), sync=False)) == [written]
-    assert watched.scribe.log.durable_lsn == 1
-    assert watched.steps_of(lambda: watched.scribe.write(put(2))) == [
-        written, f"sync {spare_name(1)}",
-    ]  # fmt: skip
-    assert watched.scribe.log.durable_lsn == 3
-
-
 def test_a_sync_alone_is_one_sync() -> None:
     watched = Watched()
     watched.scribe.writer.sync()
     assert watched.steps == [], "there is no segment yet"
     watched.scribe.write(put(), sync=False)
     assert watched.steps_of(watched.scribe.writer.sync) == [f"sync {spare_name(1)}"]
-
-
-def test_a_full_segment_is_durable_before_its_successor_exists() -> None:
-    watched = Watched()
-    watched.scribe.write(DEFAULT_TUBE)
-    # Number 2 was too small for the record.
-    one, two = spare_name(1), spare_name(3)
-    assert watched.steps_of(lambda: watched.scribe.write(LARGE, sync=False)) == [
-        f"write {one}", f"truncate {one}", f"sync {one}",
-        f"create {two}", f"allocate {two}", f"write {two}", f"sync {two}",
-        f"rename {TWO}", "sync directory ",
-    ]  # fmt: skip
-    assert watched.scribe.log.durable_lsn == watched.scribe.log.last_lsn
 
 
 def test_a_spare_is_made_ready_and_then_used_without_asking_for_space_again() -> None:

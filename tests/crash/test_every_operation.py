@@ -24,18 +24,18 @@ from tests.sampling import one_in, share
 INTERVAL: Final = FsyncPolicy(0.1)
 POLICIES: Final = {"always": ALWAYS, "interval": INTERVAL, "never": NEVER}
 
-STATES: Final = int(os.environ.get("CRASH_STATES", share(48_000, 48)))
+STATES: Final = int(os.environ.get("CRASH_STATES", share(36_000, 36)))
 """How many disks are looked at in all: those of a crash, no two of a case alike, on each of which a
-server is started and judged.  48,000 with ``--all``; another number by the environment variable.
+server is started and judged.  36,000 with ``--all``; another number by the environment variable.
 """
 
-STATES_OF_A_CASE: Final = 8_000 if "CRASH_STATES" in os.environ else share(8_000, 8)
+STATES_OF_A_CASE: Final = 6_000 if "CRASH_STATES" in os.environ else share(6_000, 6)
 """So many take some seconds, and are four or five histories; one in the sample."""
 
 CASES: Final = -(-STATES // (STATES_OF_A_CASE * len(POLICIES)))
 """Seeds for each policy."""
 
-BODY_STATES: Final = share(2_000, 10)
+BODY_STATES: Final = share(1_400, 7)
 """The same of each case with a cache."""
 
 BODY_SEED: Final = 4

@@ -5,6 +5,7 @@ test says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 import pytest
 
@@ -481,13 +482,16 @@ def test_a_job_that_was_not_read_in_time_has_the_next_ones_read_at_once() -> Non
 
 
 def draining(tubes: int) -> tuple[World, list[Tube]]:
-    """So many tubes that were looked ahead of, of which each has jobs of its own."""
-    world = World(0, jobs=tubes * AHEAD_JOBS)
+    """So many tubes that were looked ahead of: the first and the last have jobs to read ahead, each
+    of the others has one.
+    """
+    world = World(0, jobs=tubes + 2 * AHEAD_JOBS)
     world.drop()
     world.bodies.most_bytes = 1 << 30
     made = [Tube(number, b"%d" % number) for number in range(10, 10 + tubes)]
-    for at, tube in enumerate(made):
-        for job_id in range(1 + at * AHEAD_JOBS, 1 + (at + 1) * AHEAD_JOBS):
+    job_ids = iter(world.state.jobs)
+    for tube in made:
+        for job_id in islice(job_ids, AHEAD_JOBS if tube in (made[0], made[-1]) else 1):
             tube.ready.add(0, job_id)
         world.asked.clear()
         world.bodies.look_ahead(tube)

@@ -14,12 +14,6 @@ def due(agenda: DueTimes[str], now_ns: int) -> list[str]:
     return owners
 
 
-def test_an_empty_agenda_asks_for_nothing() -> None:
-    agenda: DueTimes[str] = DueTimes()
-    assert agenda.first_ns() is None
-    assert agenda.pop_due(1 << 62) is None
-
-
 def test_owners_are_due_in_the_order_of_their_times_and_not_before() -> None:
     agenda: DueTimes[str] = DueTimes()
     for owner, when_ns in [("late", 30), ("early", 10), ("middle", 20)]:
@@ -35,34 +29,6 @@ def test_owners_of_one_instant_are_due_in_the_order_they_were_armed() -> None:
     for owner in ("b", "a", "c"):
         agenda.arm(owner, 5)
     assert due(agenda, 5) == ["b", "a", "c"]
-
-
-def test_an_owner_is_called_at_the_earliest_instant_it_asked_for_and_once() -> None:
-    agenda: DueTimes[str] = DueTimes()
-    for when_ns in (20, 10, 30):
-        agenda.arm("a", when_ns)
-    assert agenda.first_ns() == 10
-    assert due(agenda, 100) == ["a"]
-    assert agenda.first_ns() is None
-
-
-def test_who_asks_for_nothing_keeps_what_it_has() -> None:
-    agenda: DueTimes[str] = DueTimes()
-    agenda.arm("a", None)
-    assert agenda.first_ns() is None
-    agenda.arm("a", 10)
-    agenda.arm("a", None)
-    assert agenda.first_ns() == 10
-
-
-def test_who_was_forgotten_is_not_called() -> None:
-    agenda: DueTimes[str] = DueTimes()
-    agenda.arm("a", 10)
-    agenda.arm("b", 20)
-    agenda.forget("a")
-    agenda.forget("never armed")
-    assert agenda.first_ns() == 20
-    assert due(agenda, 100) == ["b"]
 
 
 def test_who_was_forgotten_can_be_armed_anew() -> None:

@@ -107,13 +107,13 @@ def test_jobs_that_come_and_go_leave_no_memory_behind() -> None:
     place.put(2, tube=2, priority=98)
 
     def come_and_go() -> None:
-        for job_id in range(3, 10_000):
+        for job_id in range(3, 4_000):
             place.put(job_id, tube=1 + job_id % 2, priority=5)
             place.firsts.first()
             place.delete(job_id)
             place.firsts.first()
 
-    assert growth_bytes(come_and_go) < 100_000
+    assert growth_bytes(come_and_go) < 40_000
 
 
 def test_a_session_of_few_tubes_is_told_of_nothing_and_one_of_many_by_each_until_it_ends() -> None:

@@ -44,38 +44,6 @@ class Place:
         return [tube.name.decode() for tube in order]
 
 
-def test_the_first_deadline_is_the_earliest_of_the_jobs_held() -> None:
-    place = Place()
-    assert place.session.first_deadline() is None
-    place.hold(1, 30)
-    place.hold(2, 10)
-    place.hold(3, 20)
-    assert place.session.first_deadline() == (10, 2)
-    place.let_go(2)
-    assert place.session.first_deadline() == (20, 3)
-    place.let_go(1)
-    place.let_go(3)
-    assert place.session.first_deadline() is None
-
-
-def test_jobs_are_held_in_the_order_they_came_whatever_their_deadlines() -> None:
-    place = Place()
-    for job_id, deadline_ns in [(5, 30), (1, 10), (3, 20)]:
-        place.hold(job_id, deadline_ns)
-    place.hold(5, 99)
-    assert list(place.session.reserved) == [5, 1, 3]
-
-
-def test_a_job_that_is_held_anew_has_its_new_deadline_only() -> None:
-    place = Place()
-    place.hold(1, 10)
-    place.hold(2, 20)
-    place.hold(1, 30)
-    assert place.session.first_deadline() == (20, 2)
-    place.hold(2, 40)
-    assert place.session.first_deadline() == (30, 1)
-
-
 def test_a_job_that_another_took_in_the_same_instant_is_none_of_ours() -> None:
     place = Place()
     place.hold(1, 10)

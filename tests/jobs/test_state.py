@@ -64,43 +64,9 @@ def places(state: QueueState) -> dict[State, int]:
     return {known: count for known, count in found.items() if count}
 
 
-@pytest.mark.parametrize("known", INTO)
-def test_a_job_stands_in_the_one_place_that_its_state_names(known: State) -> None:
-    state = make_state()
-    state.apply(INTO[known])
-    assert job_of(state).state is known
-    assert job_of(state).body == b"hello"
-    assert places(state) == {known: 1}
-    state.apply(OUT)
-    assert places(state) == {}
-    assert 1 not in state.jobs
-
-
-LEGAL = [
-    (kind, before, after)
-    for kind, (befores, afters) in LEGAL_MOVES.items()
-    for before in befores - {State.GONE}
-    for after in afters
-    if kind not in REMAKES
-]
 ILLEGAL = [
     (kind, before) for kind, (befores, _) in LEGAL_MOVES.items() for before in INTO.keys() - befores
 ]
-
-
-@pytest.mark.parametrize(("kind", "before", "after"), LEGAL)
-def test_an_image_moves_a_job_from_its_place_to_another(
-    kind: Kind, before: State, after: State
-) -> None:
-    state = make_state()
-    state.apply(INTO[before])
-    image = INTO.get(after, OUT)._replace(kind=kind, priority=9, reserves=3, body=b"")
-    state.apply(image)
-    assert places(state) == ({} if after is State.GONE else {after: 1})
-    if after is not State.GONE:
-        job = job_of(state)
-        assert (job.priority, job.reserves, job.deadline_ns) == (9, 3, image.deadline_ns)
-        assert job.body == b"hello", "it keeps what its put said"
 
 
 REMADE = [
@@ -161,23 +127,6 @@ def test_a_restated_job_lies_where_it_was_restated() -> None:
     assert (job_of(state).lsn, job_of(state).segment) == (5, 8)
     assert state.live.of(8)[0] == 1
     assert places(state) == {State.READY: 1}
-
-
-def test_a_delayed_job_ripens_into_a_ready_one_with_its_delay_still_told() -> None:
-    state = make_state()
-    state.apply(INTO[State.DELAYED])
-    assert state.promote(1) is work(state)
-    job = job_of(state)
-    assert (job.state, job.deadline_ns, job.delay_s) == (State.READY, 0, 1)
-    assert places(state) == {State.READY: 1}
-    assert state.urgent == 1
-
-
-def test_only_a_delayed_job_ripens() -> None:
-    state = make_state()
-    state.apply(READY)
-    with pytest.raises(AssertionError):
-        state.promote(1)
 
 
 def test_a_tube_that_a_log_names_again_is_a_new_one() -> None:

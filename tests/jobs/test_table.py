@@ -64,12 +64,6 @@ def test_a_job_is_found_by_any_id_of_64_bits(job_id: int) -> None:
     assert job is not None and job.job_id == job_id
 
 
-def test_ids_come_in_ascending_order() -> None:
-    table = table_of(200, 1, 64, 63, MAX_U64)
-    assert list(table) == [1, 63, 64, 200, MAX_U64]
-    assert len(table) == 5
-
-
 def test_the_largest_values_fit_a_job_that_was_only_put() -> None:
     table = JobTable()
     image = put_image(1, b"")._replace(
@@ -148,35 +142,6 @@ def test_a_job_may_have_been_put_before_1970(created_ns: int) -> None:
     assert job is not None and job.created_ns == created_ns
 
 
-def test_a_job_that_rests_is_got_as_a_copy_with_the_same_body() -> None:
-    table = table_of(5)
-    job, other = table.get(5), table.get(5)
-    assert job is not None and other is not None
-    assert job is not other and job.body is other.body
-
-
-def test_a_change_to_a_job_is_seen_by_all_when_it_is_kept() -> None:
-    table = table_of(5)
-    job = table.get(5)
-    assert job is not None
-    job.priority = 8
-    before = table.get(5)
-    table.keep(job)
-    seen = table.get(5)
-    assert before is not None and before.priority == 7
-    assert seen is not None and seen.priority == 8
-
-
-def test_a_job_that_was_removed_is_gone_and_its_id_can_be_used_again() -> None:
-    table = table_of(1, 2)
-    remove(table, 1)
-    assert 1 not in table
-    assert len(table) == 1
-    assert list(table) == [2]
-    table.add_row(put_image(1), lsn=0, segment=0)
-    assert list(table) == [1, 2]
-
-
 def test_one_id_is_given_to_one_job_only() -> None:
     table = table_of(1)
     with pytest.raises(AssertionError):
@@ -187,12 +152,12 @@ def test_jobs_that_are_gone_leave_no_memory_behind() -> None:
     table = table_of(1)
 
     def come_and_go() -> None:
-        for job_id in range(2, 20_000):
+        for job_id in range(2, 8_000):
             table.add_row(put_image(job_id), lsn=0, segment=0)
             remove(table, job_id)
 
     counted = table.memory_bytes
-    assert growth_bytes(come_and_go) < 50_000
+    assert growth_bytes(come_and_go) < 20_000
     assert table.memory_bytes == counted
 
 

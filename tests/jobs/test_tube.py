@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.tube import DEFAULT, Tube, TubeList, Waiter
 from tests.rules.memory import growth_bytes
@@ -47,32 +45,6 @@ def stop_waiting(session: Waiter, tube: Tube) -> None:
     """End a session's wait."""
     session.is_waiting = False
     tube.drop_waiter()
-
-
-@pytest.mark.parametrize(
-    ("dropped", "left"),
-    [
-        ("w1", ["default", "u1", "w2", "w3"]),
-        ("w3", ["default", "w1", "w2", "u1"]),
-        ("u1", ["default", "w1", "w2", "w3"]),
-    ],
-)
-def test_the_last_tube_takes_the_place_of_one_that_is_forgotten(
-    dropped: str, left: list[str]
-) -> None:
-    tubes = make_list("default", "w1", "w2", "w3", "u1")
-    tube = found(tubes, dropped)
-    tubes.drop(tube)
-    assert names(tubes) == left
-    assert tubes.find(dropped.encode()) is None
-    assert not tubes.has_id(tube.tube_id)
-
-
-def test_a_tube_that_is_made_again_has_another_id() -> None:
-    tubes = make_list("default", "a")
-    first = found(tubes, "a")
-    tubes.drop(first)
-    assert tubes.get_or_make(b"a").tube_id == first.tube_id + 1
 
 
 def test_tubes_can_be_listed_again_as_they_were_made_with_one_before_all() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalk_twisted.jobs.figures import MIN_SAMPLES, USUAL_NS, ProcessingTime
+from beanstalk_twisted.jobs.figures import MIN_SAMPLES, USUAL_NS
 from beanstalk_twisted.jobs.session import (
     FIFO,
     WEIGHTED,
@@ -185,15 +185,6 @@ def test_no_two_tubes_that_always_have_jobs_differ_by_more_than_a_turn_of_each(
             assert apart <= Fraction(1, v) + Fraction(1, w) + Fraction(1, 10**4)
 
 
-def test_turns_of_a_heavy_tube_and_of_light_ones_are_mixed() -> None:
-    _, tested = filled(100, *[1] * 100)
-    run = longest = 0
-    for job_id in turns(tested, 2000):
-        run = 0 if job_id == 1 else run + 1
-        longest = max(longest, run)
-    assert longest <= 10
-
-
 @pytest.mark.parametrize(("weight", "least"), [(1, 0.45), (3, 0.70), (10, 0.85)])
 def test_connections_that_reserve_once_do_not_all_have_the_same_tube(
     weight: int, least: float
@@ -322,12 +313,3 @@ def test_weights_are_kept_in_every_mode_until_their_tubes_are_ignored() -> None:
     session.weigh(heavy, 4)
     session.watch(heavy)
     assert abs(heavy_turns() - 50) <= 1
-
-
-def test_a_processing_time_is_of_its_tube() -> None:
-    place, _ = filled(1)
-    assert place.tube(1).processing_time is None
-    times = place.tube(1).processing_time = ProcessingTime()
-    for _ in range(MIN_SAMPLES):
-        times.note(USUAL_NS // 4)
-    assert times.expected_ns() == USUAL_NS // 4

@@ -36,17 +36,6 @@ def put_image(tube: Tube, job_id: int) -> JobImage:
     )  # fmt: skip
 
 
-def test_a_change_is_logged_and_made_and_knows_its_lsn_and_segment() -> None:
-    place = Place()
-    image = put_image(place.tube(b"a"), 1)
-    assert place.changes.make(image) == 2
-    assert place.log.records[1] is image
-    job = place.state.jobs.look(1)
-    assert job is not None
-    assert (job.lsn, job.segment) == (2, 1)
-    assert place.changes.committed_lsn == 2
-
-
 def test_a_tube_is_named_before_its_first_record_in_each_segment() -> None:
     place = Place()
     tube = place.tube(b"a")
@@ -58,16 +47,6 @@ def test_a_tube_is_named_before_its_first_record_in_each_segment() -> None:
     assert kinds == [TubeDef.kind, Kind.PUT, Kind.PUT, TubeDef.kind, Kind.PUT]
     assert place.log.records[0] == TubeDef(tube.tube_id, b"a", NOW_NS)
     assert place.log.records[3] == TubeDef(tube.tube_id, b"a", NOW_NS)
-
-
-def test_a_relaxed_change_is_nothing_that_replies_wait_for() -> None:
-    place = Place()
-    place.state.sessions[1] = Session(1, place.state.default())
-    image = put_image(place.tube(b"a"), 1)._replace(connection=1)
-    place.changes.make(image)
-    place.changes.make(image._replace(kind=Kind.RESERVE, state=State.RESERVED, reserves=1))
-    assert len(place.log.records) == 3
-    assert place.changes.committed_lsn == 2
 
 
 def test_while_the_disk_is_behind_only_what_a_restart_would_miss_is_logged() -> None:

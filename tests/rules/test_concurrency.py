@@ -8,7 +8,7 @@ from beanstalk_twisted.jobs.limits import OPENED_LINES
 from beanstalk_twisted.rules.bulk import LOOK_JOBS
 from beanstalk_twisted.rules.timekeeping import SLICE_JOBS
 from tests.rules.conversation import Client, Server
-from tests.rules.tagged import heard, put, states
+from tests.rules.tagged import heard, put
 
 
 def two() -> tuple[Server, Client, Client]:
@@ -19,18 +19,6 @@ def two() -> tuple[Server, Client, Client]:
 def takes(client: Client) -> int | None:
     """Reserve a job if there is one."""
     return heard(client.says("reserve-with-timeout 0"))
-
-
-@pytest.mark.parametrize("limit", [1, 2, 7])
-def test_as_many_are_reserved_as_the_key_says_and_not_one_more(limit: int) -> None:
-    _, a, b = two()
-    ids = [put(a, f"con:k:{limit}") for _ in range(limit + 2)]
-    assert [takes(b) for _ in range(limit + 1)] == [*ids[:limit], None]
-    assert a.asks("stats-tube default")["current-jobs-ready"] == "2"
-    a.says(f"delete {ids[-1]}")
-    b.says(f"release {ids[0]} 5 0")
-    assert takes(b) == ids[limit]
-    assert takes(b) is None
 
 
 def test_a_flush_takes_parked_jobs_too_while_workers_go_on() -> None:
@@ -52,16 +40,6 @@ def test_a_flush_takes_parked_jobs_too_while_workers_go_on() -> None:
     assert (sum(server.queue.state.counts.values()), server.queue.state.tagged) == (0, 0)
 
 
-@pytest.mark.parametrize("mode", ["weighted", "weighted-fair"])
-def test_the_modes_of_weights_keep_to_the_limit(mode: str) -> None:
-    _, a, b = two()
-    b.says(f"reserve-mode {mode}")
-    first, second = put(a, "con:k"), put(a, "con:k")
-    assert [takes(b), takes(b)] == [first, None]
-    b.says(f"delete {first}")
-    assert [takes(b), takes(b)] == [second, None]
-
-
 @pytest.mark.parametrize("past", [0, 1])
 def test_of_very_many_tubes_some_hand_out_the_next_job_a_tick_later(past: int) -> None:
     server = Server()
@@ -79,33 +57,3 @@ def test_of_very_many_tubes_some_hand_out_the_next_job_a_tick_later(past: int) -
     assert server.finish_slices() == past
     if past:
         assert heard(waiter.hears()) == OPENED_LINES + past
-
-
-ENDS = ["delete {}", "release {} 9 0", "release {} 9 5", "bury {} 0", "delete-batch {}"]
-
-
-@pytest.mark.parametrize("end", ENDS)
-def test_who_waits_gets_the_next_one_as_soon_as_the_first_is_given_back(end: str) -> None:
-    server, a, b = two()
-    b.says("watch other")
-    first, second = put(a, "con:k"), put(a, "con:k")
-    assert takes(a) == first
-    assert b.says("reserve") is None
-    assert b.hears() is None
-    a.says(end.format(first))
-    assert heard(b.hears()) == second
-    assert server.queue.next_due_ns() != 0
-
-
-def test_the_end_of_a_ttr_lets_the_next_one_go() -> None:
-    server, a, b = two()
-    first, second = put(a, "con:k", pri=9, ttr=5), put(a, "con:k", pri=9, ttr=5)
-    b.says("watch other")
-    assert takes(a) == first
-    better = put(a, "con:k")
-    assert b.says("reserve") is None
-    server.pass_time(4)
-    assert b.hears() is None
-    server.pass_time(1)
-    assert heard(b.hears()) == better
-    assert states(a, first, second) == ["ready", "ready"]

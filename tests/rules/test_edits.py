@@ -30,67 +30,6 @@ def test_a_move_to_where_the_job_is_changes_nothing(server: Server, client: Clie
     assert server.log.records == before
 
 
-def test_a_move_on_a_full_disk_is_refused(client: Client, budget: Budget) -> None:
-    job_id = client.place("reserved", 0, "work")
-    budget.is_short, budget.largest = True, 0
-    assert client.says(f"move-job {job_id} other") == "OUT_OF_MEMORY"
-    assert client.asks(f"stats-job {job_id}")["state"] == "reserved"
-    assert "other" not in client.lists("list-tubes")
-    assert client.says(f"delete {job_id}") == "DELETED"
-
-
-def test_a_move_waits_for_room_and_looks_again_then(
-    server: Server, client: Client, budget: Budget
-) -> None:
-    job_id = client.place("ready", 0, "work")
-    others = [server.connect(), server.connect()]
-    budget.largest = 0
-    for other in others:
-        assert other.says(f"move-job {job_id} other") is None
-        assert other.session.is_blocked
-    client.says(f"delete {job_id}")
-    client.says("use default")
-    budget.largest = 1 << 20
-    server.queue.room_changed(server.now_ns)
-    server.deliver()
-    assert [other.hears() for other in others] == ["NOT_FOUND"] * 2
-    assert not others[0].session.is_blocked
-    assert client.lists("list-tubes") == ["default"]
-
-
-def test_what_has_waited_for_room_is_refused_on_a_full_disk(
-    server: Server, client: Client, budget: Budget
-) -> None:
-    job_id = client.place("ready", 0, "work")
-    budget.largest = 0
-    assert client.says(f"update-job {job_id} 1 0 60") is None
-    budget.is_short = True
-    server.queue.room_changed(server.now_ns)
-    server.deliver()
-    assert client.hears() == "OUT_OF_MEMORY"
-
-
-def test_a_log_that_may_have_no_extensions_refuses(client: Client, budget: Budget) -> None:
-    job_id = client.place("ready", 0, "work")
-    budget.has_segment, budget.is_short = False, True
-    assert client.says(f"move-job {job_id} other") == "OUT_OF_MEMORY"
-    assert client.says(f"update-job {job_id} 1 0 60") == "OUT_OF_MEMORY"
-    assert client.asks(f"stats-job {job_id}")["pri"] == "0"
-
-
-def test_an_update_waits_for_the_segment_that_may_hold_it(
-    server: Server, client: Client, budget: Budget
-) -> None:
-    job_id = client.place("ready", 0, "work")
-    budget.has_segment = False
-    assert client.says(f"update-job {job_id} 1 0 60") is None
-    budget.has_segment = True
-    server.queue.room_changed(server.now_ns)
-    server.deliver()
-    assert client.hears() == "UPDATED"
-    assert client.asks(f"stats-job {job_id}")["pri"] == "1"
-
-
 # update-job
 
 
@@ -109,26 +48,6 @@ def test_an_update_is_one_full_record(server: Server, client: Client) -> None:
         connection=other.session.number, body=b"body", tags=Tags(group=b"g"),
     )  # fmt: skip
     assert other.last is not None and other.last[1] == len(server.log.records)
-
-
-def test_a_shorter_ttr_ends_sooner_and_one_of_0_is_1(server: Server, client: Client) -> None:
-    job_id = client.place("reserved", 3, "work")
-    server.pass_time(50)
-    assert client.says(f"update-job {job_id} 3 0 0") == "UPDATED"
-    server.pass_time(0.9)
-    assert client.asks(f"stats-job {job_id}")["state"] == "reserved"
-    server.pass_time(0.2)
-    stats = client.asks(f"stats-job {job_id}")
-    assert (stats["state"], stats["timeouts"], stats["ttr"]) == ("ready", "1", "1")
-
-
-def test_an_update_on_a_full_disk_is_refused(client: Client, budget: Budget) -> None:
-    job_id = client.place("reserved", 3, "work")
-    budget.is_short, budget.largest = True, 2
-    assert client.says(f"update-job {job_id} 4 0 20 1", b"z") == "OUT_OF_MEMORY"
-    stats = client.asks(f"stats-job {job_id}")
-    assert (stats["pri"], stats["ttr"], stats["state"]) == ("3", "60", "reserved")
-    assert client.says(f"peek {job_id}") == f"FOUND {job_id} 1\r\nx"
 
 
 def test_a_body_for_which_there_is_no_memory_is_refused(server: Server, client: Client) -> None:
@@ -161,23 +80,3 @@ def test_the_keys_of_what_a_job_carries(server: Server, client: Client) -> None:
     behind = "".join(f"  {line}\n" for line in keys)
     after = str(client.says("list-jobs default ready 9"))
     assert after.partition("\r\n")[2] == listed.partition("\r\n")[2] + behind
-
-
-@pytest.mark.parametrize(
-    ("tags", "keys"),
-    [
-        (Tags(unique_key=b"k"), ["idempotency-key", "idempotency-ttl"]),
-        (Tags(group=b"k"), ["group"]),
-        (Tags(after=b"k"), ["after-group"]),
-        (Tags(concurrency_key=b"k", concurrency_limit=1), ["concurrency-key", "concurrency-limit"]),
-        (Tags(dead_from=b"k", dead_reason=99), ["dead-from", "dead-reason", "dead-at"]),
-        (Tags(origin=b"k"), ["origin"]),
-    ],
-)
-def test_what_a_job_does_not_carry_is_not_shown(
-    server: Server, client: Client, tags: Tags, keys: list[str]
-) -> None:
-    job_id = client.put()
-    stock = list(client.asks(f"stats-job {job_id}"))
-    tag(server, job_id, tags)
-    assert list(client.asks(f"stats-job {job_id}")) == [*stock, *keys]

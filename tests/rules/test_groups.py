@@ -6,9 +6,9 @@ import pytest
 
 from beanstalk_twisted.binlog.records.jobs import Kind, State
 from beanstalk_twisted.rules.timekeeping import RELEASED_JOBS
-from tests.rules.conversation import NS, Client, Server
+from tests.rules.conversation import Client, Server
 from tests.rules.recording_log import full_disk
-from tests.rules.tagged import heard, put, states
+from tests.rules.tagged import put, states
 
 
 def start() -> tuple[Server, Client]:
@@ -32,26 +32,6 @@ def test_it_waits_until_the_last_job_of_the_group_is_deleted() -> None:
     ended = server.log.images(waiting)[-1]
     assert (ended.kind, ended.state, ended.deadline_ns) == (Kind.GROUP_ENDED, State.READY, 0)
     assert client.last[1] == server.log.committed_lsn(waiting)
-
-
-@pytest.mark.parametrize("past_ns", [0, 1])
-def test_a_delay_that_is_just_over_is_over(past_ns: int) -> None:
-    server, client = start()
-    member, waiting = put(client, "grp:g"), put(client, "aft:g", delay=3)
-    server.now_ns += 3 * NS - 1 + past_ns
-    client.says(f"delete {member}")
-    assert states(client, waiting) == ["ready" if past_ns else "delayed"]
-
-
-def test_it_comes_behind_all_other_delayed_jobs() -> None:
-    _, client = start()
-    put(client, "grp:g")
-    waiting = put(client, "aft:g")
-    delayed = client.put(delay=4_000_000_000)
-    assert heard(client.says("peek-delayed")) == delayed
-    assert client.says("kick 1") == "KICKED 1"
-    assert states(client, waiting, delayed) == ["delayed", "ready"]
-    assert heard(client.says("peek-delayed")) == waiting
 
 
 def many(client: Client, count: int) -> tuple[int, list[int]]:
@@ -104,27 +84,6 @@ def test_one_that_joins_the_group_meanwhile_holds_those_that_have_not_gone() -> 
     client.says(f"delete {another}")
     server.finish_slices()
     assert states(client, *ids).count("delayed") == 0
-
-
-def test_on_a_full_disk_they_wait_for_room_and_nobody_is_busy_meanwhile() -> None:
-    server, client = start()
-    member, waiting = put(client, "grp:g"), put(client, "aft:g")
-    other, plenty = put(client, "grp:h"), server.log.budget
-    server.log.budget = full_disk()
-    assert client.says(f"delete {member}") == "DELETED"
-    assert server.queue.next_due_ns() is None
-    server.tick()
-    assert client.asks("stats-group g") == {
-        "name": "g", "pending": "0", "ready": "0", "reserved": "0", "delayed": "0",
-        "buried": "0", "complete": "true", "waiting-jobs": "1",
-    }  # fmt: skip
-    assert states(client, waiting) == ["delayed"]
-    client.says(f"delete {other}")
-    server.log.budget = plenty
-    assert server.queue.next_due_ns() == 0
-    server.tick()
-    assert states(client, waiting) == ["ready"]
-    assert server.queue.next_due_ns() is None
 
 
 def test_a_disk_that_becomes_full_in_the_middle_keeps_the_rest_waiting() -> None:

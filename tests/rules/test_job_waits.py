@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.rules.conversation import NS, Client, Server
+from tests.rules.conversation import Client, Server
 
 LONG = 1000
 
@@ -35,42 +35,7 @@ def test_many_hear_of_one_job_in_the_order_they_came(server: Server, worker: Cli
     assert {client.hears() for client in clients} == {"DELETED"}
 
 
-# Until when.
-
-
-def test_a_wait_of_no_time_is_over_at_once(server: Server, worker: Client) -> None:
-    assert worker.says("wait-job 1 0") == "TIMED_OUT"
-
-
-def test_a_wait_ends_when_its_time_is_up_and_no_sooner(server: Server, worker: Client) -> None:
-    client = waiting(server, 1, 5)
-    server.pass_time(5 - 1 / NS)
-    assert client.hears() is None
-    server.pass_time(1 / NS)
-    assert client.hears() == "TIMED_OUT"
-    worker.says("delete 1")
-    assert client.hears() is None
-
-
-def test_nothing_is_due_when_nobody_waits_any_more(server: Server, worker: Client) -> None:
-    client = waiting(server, 1, 5)
-    worker.says("delete 1")
-    assert client.hears() == "DELETED"
-    server.pass_time(5)
-    assert client.hears() is None
-    assert server.queue.next_due_ns() is None
-
-
 # Who goes.
-
-
-def test_who_leaves_is_forgotten_and_others_wait_on(server: Server, worker: Client) -> None:
-    leaving, staying = waiting(server, 1), waiting(server, 1)
-    leaving.leaves()
-    assert list(server.queue.state.awaited) == [1]
-    worker.says("delete 1")
-    assert staying.hears() == "DELETED"
-    assert server.queue.state.awaited == {}
 
 
 def test_a_large_kick_is_no_wait(server: Server) -> None:

@@ -12,23 +12,10 @@ from tests.rules.tagged import put
 
 SAID = "traceparent=00-4bf9%2F01;tenant=a%22b%22;type=text/plain"
 
-RAW = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%\\')
-
 
 def said(client: Client, job_id: int) -> str | None:
     """Return the metadata that `stats-job` shows."""
     return client.asks(f"stats-job {job_id}").get("metadata")
-
-
-def test_it_is_shown_as_it_was_written_and_a_plain_job_has_none() -> None:
-    client = Server().connect()
-    for value in (SAID, RAW, "%00%0d%0A", "x" * MAX_METADATA_BYTES):
-        job_id = put(client, f"meta:{value}")
-        assert said(client, job_id) == value
-        assert f'metadata: "{value}"' in (client.says("list-jobs default ready 9") or "")
-        client.says(f"delete {job_id}")
-    assert said(client, put(client, "grp:g")) is None
-    assert said(client, client.put()) is None
 
 
 @pytest.mark.parametrize(

@@ -55,25 +55,6 @@ def test_a_move_is_one_full_record(server: Server, client: Client) -> None:
     ]  # fmt: skip
 
 
-def test_the_old_tube_is_gone_if_nobody_wants_it(server: Server, client: Client) -> None:
-    client.says("use work")
-    client.put()
-    client.says("use default")
-    move(server, 1, "other")
-    assert client.lists("list-tubes") == ["default", "other"]
-
-
-def test_a_job_knows_where_it_was_put_until_it_is_back(server: Server, client: Client) -> None:
-    client.says("use work")
-    client.put()
-    move(server, 1, "other")
-    move(server, 1, "third")
-    assert tags_of(server, 1) == Tags(origin=b"work")
-    move(server, 1, "work")
-    assert tags_of(server, 1) is None
-    assert not server.queue.state.is_extended
-
-
 def test_what_is_said_of_a_moved_job_waits_for_the_move(server: Server, client: Client) -> None:
     client.says("use work")
     client.put()

@@ -89,37 +89,6 @@ def test_a_policy_is_set_and_shown() -> None:
     )  # fmt: skip
 
 
-def test_a_tube_whose_name_is_digits_is_shown_as_a_name() -> None:
-    _, client = a_server("dead-letter=007", "backoff=7")
-    assert client.says("tube-policy default") == (
-        "OK 82\r\n---\ndead-letter: \"007\"\ndead-letter-from: command\nbackoff: 7\n"
-        "backoff-from: command\n"
-    )  # fmt: skip
-
-
-def test_a_tube_without_a_policy_shows_none_even_if_there_is_no_such_tube() -> None:
-    _, client = a_server()
-    assert client.says("tube-policy default") == "OK 4\r\n---\n"
-    assert client.says("tube-policy nobody") == "OK 4\r\n---\n"
-    assert client.lists("list-tubes") == ["default"]
-
-
-def test_a_policy_keeps_its_tube_and_its_end_lets_it_go() -> None:
-    _, client = a_server("max-jobs=7", "rate=3", tube="kept")
-    assert client.lists("list-tubes") == ["default", "kept"]
-    assert client.says("tube-policy kept max-jobs=-") == "POLICY"
-    assert client.asks("tube-policy kept") == {"rate": "3", "rate-from": "command"}
-    assert client.says("tube-policy kept rate=-") == "POLICY"
-    assert client.lists("list-tubes") == ["default"]
-
-
-def test_what_is_not_there_is_removed_without_a_tube() -> None:
-    server, client = a_server()
-    assert client.says("tube-policy nobody rate=-") == "POLICY"
-    assert client.lists("list-tubes") == ["default"]
-    assert server.log.records == []
-
-
 @pytest.mark.parametrize(
     "pairs",
     ["rate=0", "max-jobs=7 rate=x", "max-jobs=7 colour=red", "max-jobs=1 max-jobs=2", "rate=:",
@@ -142,14 +111,6 @@ def test_the_reply_waits_for_the_record() -> None:
     assert server.log.features == EXTENSIONS
     client.says("tube-policy default max-jobs=3")
     assert client.last[1] == len(server.log.records), "the same again waits for the first"
-
-
-def test_a_full_disk_takes_no_policy() -> None:
-    server, client = a_server()
-    server.log.budget = full_disk(changes=1)
-    assert client.says("tube-policy default rate=1") == "OUT_OF_MEMORY"
-    assert client.says("tube-policy default") == "OK 4\r\n---\n"
-    assert server.log.records == []
 
 
 def test_tubes_with_policies_have_a_limit() -> None:
@@ -184,16 +145,6 @@ def test_the_file_wins_for_the_keys_that_it_names() -> None:
     client.put()
 
 
-def test_the_file_holds_for_new_tubes_and_keeps_none() -> None:
-    server, client = a_server()
-    server.queue.policies.declare(DeclaredPolicies([("m*", {"max-jobs": "0"})]), server.now_ns)
-    client.says("use mail")
-    assert client.says("put 0 0 60 1", b"x") == "OUT_OF_MEMORY"
-    client.says("use default")
-    client.put()
-    assert client.lists("list-tubes") == ["default"]
-
-
 def test_the_file_holds_slice_by_slice_for_many_tubes() -> None:
     server, client = a_server()
     for number in range(3 * SLICE_TUBES):
@@ -205,48 +156,6 @@ def test_the_file_holds_slice_by_slice_for_many_tubes() -> None:
     other = server.connect()
     other.says("use t250")
     assert other.says("put 0 0 60 1", b"x") == "OUT_OF_MEMORY"
-
-
-# Puts.
-
-
-def test_puts_above_the_number_of_jobs_are_refused() -> None:
-    _, client = a_server("max-jobs=2")
-    client.put()
-    assert client.puts_batch((0, 0, 60, b"x"), (0, 0, 60, b"x")) == "OUT_OF_MEMORY"
-    client.put(delay=7)
-    assert client.says("put 0 0 60 1", b"x") == "OUT_OF_MEMORY"
-    client.says("use other")
-    client.put()
-    client.says("use default")
-    assert client.says("delete 1") == "DELETED"
-    assert client.says("put-at 0 1 60 1", b"x") == "INSERTED 5"
-    assert client.says("put-at 0 1 60 1", b"x") == "OUT_OF_MEMORY"
-
-
-def test_puts_above_the_bytes_are_refused() -> None:
-    _, client = a_server("max-bytes=10")
-    first = client.put(b"123456")
-    assert client.says("put 0 0 60 5", b"12345") == "OUT_OF_MEMORY"
-    client.put(b"1234")
-    assert client.says("put 0 0 60 1", b"1") == "OUT_OF_MEMORY"
-    client.put(b"")
-    client.says(f"reserve-job {first}")
-    assert client.says("put 0 0 60 1", b"1") == "OUT_OF_MEMORY"
-    client.says(f"delete {first}")
-    assert client.puts_batch((0, 0, 60, b"123"), (0, 0, 60, b"1234")) == "OUT_OF_MEMORY"
-    answer = client.puts_batch((0, 0, 60, b"123"), (0, 0, 60, b"123"))
-    assert answer is not None and answer.startswith("INSERTED_BATCH 2")
-
-
-def test_large_jobs_are_refused() -> None:
-    _, client = a_server("max-job-size=3")
-    client.put(b"123")
-    assert client.says("put 0 0 60 4", b"1234") == "JOB_TOO_BIG"
-    assert client.puts_batch((0, 0, 60, b"1"), (0, 0, 60, b"1234")) == "JOB_TOO_BIG"
-    assert client.says("tube-policy default max-job-size=0") == "POLICY"
-    assert client.says("put 0 0 60 1", b"1") == "JOB_TOO_BIG"
-    client.put(b"")
 
 
 # Jobs that come back.
@@ -335,20 +244,6 @@ def test_a_job_that_is_lost_is_delayed_in_its_record(kind: Kind) -> None:
     assert client.takes() == job_id
 
 
-def test_on_a_full_disk_a_job_that_was_reserved_too_often_waits_for_space() -> None:
-    server, client = a_server("max-reserves=1")
-    job_id = client.put()
-    client.takes()
-    enough, server.log.budget = server.log.budget, full_disk(changes=1)
-    assert client.says(f"release {job_id} 0 0") == "RELEASED"
-    assert state_of(client, job_id) == "delayed"
-    assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
-    server.log.budget = enough
-    server.pass_time(2)
-    assert state_of(client, job_id) == "buried"
-    assert client.asks(f"stats-job {job_id}")["dead-reason"] == "release"
-
-
 @pytest.mark.parametrize(("way", "reason"), [("release", "release"), ("disconnect", "disconnect")])
 def test_a_job_that_waits_for_space_waits_after_a_restart_too(way: str, reason: str) -> None:
     server, client = a_server("max-reserves=1", "dead-letter=dead")
@@ -421,67 +316,7 @@ def test_many_tubes_whose_jobs_wait_for_space_are_looked_at_in_slices() -> None:
     assert server.finish_slices() == 3
 
 
-def test_what_waits_for_space_waits_in_the_tube_that_it_is_moved_to() -> None:
-    server, client = a_server("max-reserves=1")
-    job_id = client.put()
-    client.takes()
-    enough, server.log.budget = server.log.budget, full_disk(changes=1)
-    client.says(f"release {job_id} 0 0")
-    server.log.budget = enough
-    assert client.says(f"move-job {job_id} other") == "MOVED"
-    server.pass_time(2)
-    stats = client.asks(f"stats-job {job_id}")
-    assert (stats["state"], stats["tube"], stats["dead-from"]) == ("buried", "other", "other")
-
-
-def test_a_buried_job_that_is_too_old_stays_buried_until_there_is_space() -> None:
-    server, client = a_server("max-age=10", "dead-letter=dead")
-    job_id = client.place("buried", 0, "default")
-    enough, server.log.budget = server.log.budget, full_disk()
-    server.pass_time(12)
-    assert client.asks(f"stats-job {job_id}")["tube"] == "default"
-    assert state_of(client, job_id) == "buried"
-    server.log.budget = enough
-    server.pass_time(2)
-    assert client.asks(f"stats-job {job_id}")["tube"] == "dead"
-
-
-def test_a_paused_tube_with_a_rate_keeps_nobody_busy() -> None:
-    server, client = a_server("rate=1:1")
-    client.put(ttr=100)
-    client.takes()
-    client.says("pause-tube default 60")
-    server.stall(2)
-    due_ns = server.queue.next_due_ns()
-    assert due_ns is not None and due_ns > server.now_ns, "there is nothing to do now"
-    client.put()
-    assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
-    server.pass_time(58)
-    client.takes()
-
-
 # Age.
-
-
-def test_old_jobs_are_dead_letters_whatever_their_priority() -> None:
-    server, client = a_server("max-age=10", "dead-letter=dead")
-    first = client.put(pri=9)
-    server.pass_time(2)
-    second = client.put(pri=1)
-    third = client.put(pri=1, delay=50)
-    fourth = client.place("buried", 3, "default")
-    server.pass_time(7.999)
-    assert state_of(client, first) == "ready"
-    server.pass_time(0.001)
-    assert client.asks(f"stats-job {first}")["tube"] == "dead"
-    assert state_of(client, second) == "ready"
-    server.pass_time(2)
-    for job_id in (second, third, fourth):
-        found = client.asks(f"stats-job {job_id}")
-        assert (found["tube"], found["state"]) == ("dead", "buried")
-    job = server.queue.state.jobs.look(second)
-    assert job is not None and job.tags is not None
-    assert job.tags.dead_reason == Reason.EXPIRED
 
 
 @pytest.mark.parametrize("expired", ["delete", "dead-letter"])
@@ -512,17 +347,6 @@ def test_the_last_job_of_a_tube_is_too_old_when_it_comes_back() -> None:
     client.says(f"reserve-job {job_id}")
     server.pass_time(50)
     assert client.says(f"release {job_id} 0 0") == "RELEASED"
-    assert client.lists("list-tubes") == ["default"]
-
-
-def test_a_tube_goes_with_its_last_old_job() -> None:
-    server, client = a_server()
-    declared = DeclaredPolicies([("x", {"max-age": "10", "expired": "delete"})])
-    server.queue.policies.declare(declared, server.now_ns)
-    client.says("use x")
-    client.put()
-    client.says("use default")
-    server.pass_time(10)
     assert client.lists("list-tubes") == ["default"]
 
 
@@ -560,19 +384,6 @@ def test_dead_letters_end_a_slice_sooner_the_larger_they_are(
         server.tick()
         dead.append(server.queue.state.counts[State.BURIED])
     assert dead == [a_slice, 2 * a_slice, jobs]
-
-
-def test_old_jobs_that_have_no_room_are_withheld_and_tried_again() -> None:
-    server, client = a_server("max-age=10")
-    job_id = client.put()
-    enough, server.log.budget = server.log.budget, full_disk()
-    server.pass_time(10)
-    assert state_of(client, job_id) == "delayed"
-    assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
-    assert server.queue.next_due_ns() == server.now_ns + FULL_REST_NS
-    server.log.budget = enough
-    server.pass_time(1)
-    assert state_of(client, job_id) == "buried"
 
 
 # How many are reserved, and how fast.
@@ -620,22 +431,6 @@ def test_so_much_lateness_is_made_up_for_and_no_more(late_ms: int, at_once: int)
     server.now_ns += 10 * MS + late_ms * MS
     server.tick()
     for _ in range(at_once):
-        client.takes()
-    assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
-
-
-def test_a_burst_is_served_at_once_and_comes_back_with_time() -> None:
-    server, client = a_server("rate=10:3")
-    for _ in range(9):
-        client.put()
-    for _ in range(3):
-        client.takes()
-    assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
-    server.pass_time(0.1)
-    client.takes()
-    assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
-    server.pass_time(100)
-    for _ in range(3):
         client.takes()
     assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
 
@@ -752,19 +547,6 @@ def test_tubes_whose_policies_come_together_are_counted_together() -> None:
     assert server.queue.state.counts[State.BURIED] == 2 * (SMALL_TUBE + 1)
 
 
-def test_a_policy_set_while_the_jobs_of_another_tube_are_counted_counts_each_job_once() -> None:
-    server, client = a_server()
-    other = server.connect()
-    other.says("use b")
-    for number in range(32 * SLICE_PAGES + 1):
-        (other if number <= SMALL_TUBE else client).put(b"12")
-    assert client.says("tube-policy default max-age=100") is None
-    assert other.says("tube-policy b max-age=100") is None
-    server.finish_slices()
-    assert client.hears() == other.hears() == "POLICY"
-    check_totals(server.queue)
-
-
 def check_totals(queue: WorkQueue) -> None:
     """Compare what totals say with the jobs that there are."""
     for tube in queue.state.tubes.in_order:
@@ -806,13 +588,3 @@ def test_a_policy_of_a_newer_version_is_kept_as_far_as_it_is_known() -> None:
     queue.finish_loading([(TubePolicy(tube.tube_id, rules, 0), 1)], 1)  # type: ignore[arg-type]
     assert tube.policy is not None and tube.policy.max_jobs == 0
     assert tube.policy.rate is None
-
-
-def test_no_record_but_those_of_jobs_comes_of_a_policy_at_work() -> None:
-    server, client = a_server("max-reserves=1", "max-age=5")
-    logged = len(server.log.records)
-    job_id = client.put()
-    client.takes()
-    client.says(f"release {job_id} 0 0")
-    kinds = [each.kind for each in server.log.records[logged:] if isinstance(each, JobImage)]
-    assert kinds == [Kind.PUT, Kind.RESERVE, Kind.RELEASE, Kind.MOVE]

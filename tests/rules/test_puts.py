@@ -45,90 +45,6 @@ def test_a_put_that_has_room_is_answered_at_once() -> None:
     assert place.budget.asked[-1] == (6, 1), "how many others there are matters"
 
 
-def test_a_put_without_room_waits_and_no_job_exists_until_then() -> None:
-    place = Place()
-    place.budget.largest = None
-    client = place.waits()
-    assert place.job_ids == []
-    assert not place.server.log.records
-    place.change()
-    assert client.hears() is None, "there is still none"
-    place.budget.largest = 1
-    place.change()
-    assert client.hears() == "INSERTED 1"
-    assert not client.session.is_blocked
-    assert client.last is not None and client.last[1] == place.server.log.committed_lsn(1)
-
-
-def test_puts_that_wait_are_taken_in_order() -> None:
-    place = Place()
-    place.budget.largest = None
-    clients = [place.waits(b"x" * size) for size in (5, 3, 4)]
-    place.budget.largest = 4
-    place.change()
-    assert [client.hears() for client in clients] == [None] * 3, "the first one is too large"
-    place.budget.largest = 5
-    place.change()
-    assert [client.hears() for client in clients] == ["INSERTED 1", "INSERTED 2", "INSERTED 3"]
-    assert [image.job_id for image in place.server.log.images()] == [1, 2, 3]
-
-
-def test_the_first_that_has_no_room_keeps_its_place() -> None:
-    place = Place()
-    place.budget.largest = None
-    clients = [place.waits(b"x" * size) for size in (1, 5, 1)]
-    place.budget.largest = 1
-    place.change()
-    assert [client.hears() for client in clients] == ["INSERTED 1", None, None]
-    place.budget.largest = 5
-    place.change()
-    assert [client.hears() for client in clients] == [None, "INSERTED 2", "INSERTED 3"]
-
-
-def test_a_put_is_refused_when_the_disk_has_no_more_to_give() -> None:
-    place = Place()
-    place.budget.largest, place.budget.is_short = None, True
-    client = place.server.connect()
-    assert client.says("put 0 0 60 1", b"x") == "OUT_OF_MEMORY"
-    assert client.last is not None and client.last[1] == 0
-    assert not client.session.is_blocked
-    assert (place.job_ids, place.server.log.records) == ([], [])
-    place.budget.largest = 1
-    assert client.put() == 2, "an id is used up by the line"
-
-
-def test_a_small_put_is_taken_from_a_full_disk_as_long_as_it_has_room() -> None:
-    place = Place()
-    place.budget.largest, place.budget.is_short = 10, True
-    client = place.server.connect()
-    assert client.says("put 0 0 60 11", b"x" * 11) == "OUT_OF_MEMORY"
-    assert client.put(b"x" * 10) == 2
-
-
-def test_all_that_wait_are_refused_when_the_disk_turns_out_to_be_full() -> None:
-    place = Place()
-    place.budget.largest = None
-    clients = [place.waits() for _ in range(3)]
-    place.budget.is_short = True
-    place.change()
-    assert [client.hears() for client in clients] == ["OUT_OF_MEMORY"] * 3
-    assert not any(client.session.is_blocked for client in clients)
-    assert place.server.queue.demand() == (0, 0, 0)
-
-
-def test_the_put_of_a_connection_that_has_gone_is_forgotten() -> None:
-    place = Place()
-    place.budget.largest = None
-    gone, stays = place.waits(), place.waits()
-    gone.leaves()
-    assert place.server.queue.demand().waiting == new_job_bytes(1)
-    place.budget.largest = 1
-    place.change()
-    assert stays.hears() == "INSERTED 2"
-    assert gone.hears() is None
-    assert place.job_ids == [2]
-
-
 def test_it_is_forgotten_also_while_the_end_of_the_connection_takes_its_time() -> None:
     place = Place()
     client = place.server.connect()
@@ -143,44 +59,6 @@ def test_it_is_forgotten_also_while_the_end_of_the_connection_takes_its_time() -
     place.change()
     assert place.server.finish_slices() > 1
     assert place.job_ids == list(range(1, 1201))
-
-
-def test_the_time_of_a_put_is_when_its_body_was_there_and_its_delay_when_it_was_taken() -> None:
-    place = Place()
-    place.budget.largest = None
-    client = place.waits(line="put 7 10 60 {}")
-    place.server.pass_time(5)
-    place.budget.largest = 1
-    place.change()
-    assert client.hears() == "INSERTED 1"
-    facts = client.asks("stats-job 1")
-    assert (facts["state"], facts["age"], facts["time-left"]) == ("delayed", "5", "10")
-
-
-def test_a_job_that_had_to_wait_goes_to_who_waits_for_it() -> None:
-    place = Place()
-    worker = place.server.connect()
-    worker.says("watch mail")
-    assert worker.says("reserve") is None
-    place.budget.largest = None
-    producer = place.server.connect()
-    producer.says("use mail")
-    assert producer.says("put 0 0 60 1", b"x") is None
-    place.budget.largest = 1
-    place.change()
-    assert producer.hears() == "INSERTED 1"
-    assert worker.hears() == "RESERVED 1 1\r\nx"
-
-
-def test_a_put_that_waits_is_taken_although_the_server_has_begun_to_drain() -> None:
-    place = Place()
-    place.budget.largest = None
-    client = place.waits()
-    place.server.queue.puts.is_draining = True
-    place.budget.largest = 1
-    place.change()
-    assert client.hears() == "INSERTED 1"
-    assert client.says("put 0 0 60 1", b"x") == "DRAINING"
 
 
 def test_the_demand_is_all_that_waits_and_all_deletions() -> None:

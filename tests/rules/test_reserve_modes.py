@@ -6,8 +6,6 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from beanstalk_twisted.jobs.figures import MIN_SAMPLES, USUAL_NS
 from beanstalk_twisted.jobs.session import FIFO, WEIGHTED, WEIGHTED_FAIR
@@ -16,7 +14,6 @@ from beanstalk_twisted.rules.watching import SLICE_TUBES
 from beanstalk_twisted.wire.dialects import MODERN
 from tests.rules.conversation import Client, Server
 from tests.rules.looking.test_connections import listed
-from tests.sampling import share
 
 MODES = ("fifo", "weighted", "weighted-fair")
 
@@ -60,35 +57,6 @@ def test_the_modes_of_the_wire_are_those_of_sessions() -> None:
     assert parsed == [(FIFO,), (WEIGHTED,), (WEIGHTED_FAIR,)]
 
 
-@pytest.mark.one_in(2)
-@pytest.mark.parametrize("mode", MODES[1:])
-def test_reserves_are_as_the_weights_within_a_fiftieth(mode: str) -> None:
-    _, worker, other = serving(mode, a=5, b=3, c=2)
-    fill(other, 2, "a", "b", "c")
-    count = share(100_000, 20)
-    had = reserves(worker, count)
-    assert all(abs(had[name] / count - part) <= 0.02 * part for name, part in
-               {"a": 0.5, "b": 0.3, "c": 0.2}.items())  # fmt: skip
-
-
-def test_by_time_a_slow_tube_has_as_much_time_as_a_quick_one() -> None:
-    server, worker, other = serving("weighted-fair", a=1, b=1)
-    fill(other, 1, "a", "b")
-    tenths = Counter[str]()
-    for turn in range(share(10_000)):
-        job_id = worker.takes()
-        tube = tube_of(worker, job_id)
-        takes = {"a": 1, "b": 20}[tube]
-        server.pass_time(takes / 20)
-        worker.says(f"touch {job_id}")
-        server.pass_time(takes / 20)
-        assert worker.says(f"delete {job_id}") == "DELETED"
-        fill(other, 1, tube)
-        if turn > 100:
-            tenths[tube] += takes
-    assert abs(tenths["a"] / tenths.total() - 0.5) <= 0.02
-
-
 def test_only_what_is_deleted_by_whom_it_was_reserved_by_is_measured() -> None:
     server, worker, other = serving("weighted-fair", a=1)
     fill(other, 2 * MIN_SAMPLES, "a")
@@ -105,16 +73,6 @@ def test_only_what_is_deleted_by_whom_it_was_reserved_by_is_measured() -> None:
     assert times.expected_ns() == USUAL_NS
     assert worker.says(f"delete-batch {ids[-1]}") == "DELETED_BATCH 1 0"
     assert times.expected_ns() == 3 * USUAL_NS
-
-
-def test_batches_take_turns_too() -> None:
-    _, worker, other = serving("weighted", a=3, b=1)
-    fill(other, 40, "a", "b")
-    for line in ("reserve-batch 16", "reserve-batch 16 5"):
-        reply = str(worker.says(line)).split("\r\n")
-        assert reply[0] == "RESERVED_BATCH 16"
-        had = Counter(tube_of(worker, int(each.split()[1])) for each in reply[1::2] if each)
-        assert abs(had["a"] - 12) <= 1
 
 
 def alternate(had: list[str]) -> bool:
@@ -191,13 +149,6 @@ def test_a_plain_watch_sets_the_weight_to_1_and_a_weighted_one_watches_once() ->
     assert worker.says("ignore a") == "NOT_IGNORED"
 
 
-def test_a_tube_that_is_watched_with_a_weight_only_is_gone_with_its_watcher() -> None:
-    _, worker, other = serving("weighted", a=2)
-    assert "a" in other.lists("list-tubes")
-    worker.leaves()
-    assert other.lists("list-tubes") == ["default"]
-
-
 def test_the_mode_of_each_connection_is_listed() -> None:
     _, worker, other = serving("weighted-fair", a=1)
     assert [each["mode"] for each in listed(other.says("list-connections"))] == [
@@ -205,15 +156,6 @@ def test_the_mode_of_each_connection_is_listed() -> None:
     ]  # fmt: skip
     assert worker.says("reserve-mode fifo") == "USING fifo"
     assert "weighted" not in str(other.says("list-connections"))
-
-
-def test_the_same_commands_have_the_same_answers() -> None:
-    def run() -> list[str]:
-        _, worker, other = serving("weighted", a=3, b=5, c=7)
-        fill(other, 20, "a", "b", "c")
-        return [tube_of(worker, worker.takes()) for _ in range(60)]
-
-    assert run() == run()
 
 
 def test_many_watched_tubes_have_their_turns() -> None:
@@ -234,55 +176,6 @@ def test_many_watched_tubes_have_their_turns() -> None:
 
 # Whatever else happens.
 
-NAMES = st.sampled_from(["a", "b", "c"])
-WORDS = st.sampled_from([
-    "put {pri}", "put {pri}", "put {pri}", "take", "take", "take", "watch {name} {weight}",
-    "watch {name}", "ignore {name}", "mode", "pause-tube {name} {pause}", "use {name}", "release",
-    "delete", "bury", "kick 3", "wait", "leave",
-])  # fmt: skip
-STEPS = st.lists(
-    st.tuples(st.integers(0, 2), WORDS, NAMES, st.integers(1, 9), st.sampled_from(MODES)),
-    max_size=60,
-)
-
-
-def firsts(client: Client) -> set[int]:
-    """Give the best ready job of each tube that a client watches and that is not paused."""
-    keys = [tube.first_open() for tube in client.session.watching]
-    return {key & (1 << 64) - 1 for key in keys if key is not None}
-
-
-@given(STEPS)
-def test_a_reserve_finds_a_job_if_there_is_one_and_it_is_the_best_of_its_tube(
-    steps: list[tuple[int, str, str, int, str]],
-) -> None:
-    server = Server()
-    clients = [server.connect() for _ in range(3)]
-    for number, word, name, value, mode in steps:
-        client = clients[number]
-        held = next(iter(client.session.reserved), 0)
-        match word:
-            case "put {pri}":
-                client.put(pri=value % 3, ttr=value)
-            case "take":
-                expected = firsts(client)
-                reply = str(client.says("reserve-with-timeout 0"))
-                found = int(reply.split()[1]) if reply.startswith("RESERVED") else None
-                assert found in expected if expected else found is None
-            case "wait":
-                server.pass_time(value / 2)
-            case "leave":
-                client.leaves()
-                clients[number] = server.connect()
-            case "mode":
-                assert client.says(f"reserve-mode {mode}") == f"USING {mode}"
-            case "release" | "bury":
-                client.says(f"{word} {held} {value % 3}{' 0' * (word == 'release')}")
-            case "delete":
-                client.says(f"delete {held}")
-            case _:
-                client.says(word.format(name=name, weight=value, pause=value % 3))
-
 
 def watching(client: Client, tubes: int) -> None:
     """Watch so many tubes, `default` among them."""
@@ -291,8 +184,7 @@ def watching(client: Client, tubes: int) -> None:
 
 
 @pytest.mark.parametrize("past", [0, 1])
-def test_very_many_watched_tubes_are_entered_in_slices(past: int) -> None:
-    server = Server()
+def test_very_many_watched_tubes_are_entered_in_slices(server: Server, past: int) -> None:
     client, other = server.connect(), server.connect()
     watching(client, SLICE_TUBES + past)
     reply = client.says("reserve-mode weighted")
@@ -308,8 +200,7 @@ def test_very_many_watched_tubes_are_entered_in_slices(past: int) -> None:
     assert client.says("reserve-mode fifo") == "USING fifo"
 
 
-def test_a_session_that_ends_in_between_leaves_nobody_who_listens() -> None:
-    server = Server()
+def test_a_session_that_ends_in_between_leaves_nobody_who_listens(server: Server) -> None:
     client, other = server.connect(), server.connect()
     watching(client, SLICE_TUBES + 1)
     other.says("use t3")

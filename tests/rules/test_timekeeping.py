@@ -7,9 +7,6 @@ from beanstalk_twisted.binlog.records.others import Pause
 from beanstalk_twisted.rules.bulk import DEAD_SLICE_JOBS, RUN_JOBS
 from beanstalk_twisted.rules.timekeeping import LEAST_SHARE_JOBS, REWRITTEN_JOBS, SLICE_JOBS
 from tests.rules.conversation import NS, Client, Server
-from tests.rules.tagged import state_of
-
-INSTANT = 0.000000001
 
 
 def counts(client: Client) -> dict[str, int]:
@@ -27,6 +24,12 @@ def bury_many(client: Client, count: int) -> list[int]:
     return ids
 
 
+def delay_many(client: Client, count: int) -> None:
+    """Put jobs that can be kicked."""
+    for _ in range(count):
+        client.put(delay=9)
+
+
 def hold_many(client: Client, count: int, ttr: int = 60) -> list[int]:
     """Put jobs and reserve them, in this order."""
     ids = [client.put(ttr=ttr) for _ in range(count)]
@@ -34,59 +37,7 @@ def hold_many(client: Client, count: int, ttr: int = 60) -> list[int]:
     return ids
 
 
-# Nothing is due.
-
-
-def test_nothing_is_due_when_nothing_can_happen_by_itself(server: Server, client: Client) -> None:
-    client.put()
-    client.says("ignore default")
-    client.says("watch empty")
-    server.connect().says("list-tubes")
-    assert server.queue.next_due_ns() is None
-
-
-def test_what_was_planned_in_vain_is_found_to_be_nothing(server: Server, client: Client) -> None:
-    client.says(f"delete {client.put(delay=1)}")
-    client.put(ttr=1)
-    client.says(f"bury {client.takes()} 0")
-    server.pass_time(1)
-    assert server.queue.next_due_ns() is None
-    assert counts(client) == {"ready": 0, "reserved": 0, "delayed": 0, "buried": 1}
-
-
-def test_the_earliest_of_all_that_can_happen_is_due(server: Server, client: Client) -> None:
-    client.put(delay=50)
-    assert server.queue.next_due_ns() == server.now_ns + 50 * NS
-    client.says("pause-tube default 40")
-    assert server.queue.next_due_ns() == server.now_ns + 40 * NS
-    client.says("use other")
-    client.says("watch other")
-    client.put(ttr=30)
-    client.takes()
-    assert server.queue.next_due_ns() == server.now_ns + 30 * NS
-    server.connect().says("reserve-with-timeout 20")
-    assert server.queue.next_due_ns() == server.now_ns + 20 * NS
-
-
-def test_a_tick_before_anything_is_due_changes_nothing(server: Server, client: Client) -> None:
-    job_id = client.put(delay=2)
-    for _ in range(3):
-        server.tick()
-    assert state_of(client, job_id) == "delayed"
-    assert len(server.log.images()) == 1
-
-
 # Delays.
-
-
-def test_a_delayed_job_is_ready_when_its_time_has_come_and_not_before() -> None:
-    server = Server()
-    client = server.connect()
-    job_id = client.put(delay=1)
-    server.pass_time(1 - INSTANT)
-    assert state_of(client, job_id) == "delayed"
-    server.pass_time(INSTANT)
-    assert state_of(client, job_id) == "ready"
 
 
 def test_that_a_delay_ends_is_not_logged_since_its_record_says_when() -> None:
@@ -98,48 +49,7 @@ def test_that_a_delay_ends_is_not_logged_since_its_record_says_when() -> None:
     assert (image.state, image.deadline_ns) == (State.DELAYED, server.now_ns)
 
 
-def test_delays_end_by_time_and_then_by_id(server: Server, client: Client) -> None:
-    client.says("use crowd")
-    for delay in (3, 1, 2, 1):
-        client.put(delay=delay)
-    workers = [server.connect() for _ in range(4)]
-    for worker in workers:
-        worker.says("watch crowd")
-        worker.says("reserve")
-    server.stall(3)
-    assert [worker.hears() for worker in workers] == [
-        f"RESERVED {job_id} 1\r\nx" for job_id in (2, 4, 3, 1)
-    ]
-
-
-def test_the_longest_delay_can_be_waited_for(server: Server, client: Client) -> None:
-    job_id = client.put(delay=4294967295)
-    server.pass_time(4294967294)
-    assert state_of(client, job_id) == "delayed"
-    server.pass_time(1)
-    assert state_of(client, job_id) == "ready"
-
-
 # Pauses.
-
-
-def test_a_pause_lasts_as_long_as_it_was_asked_for(server: Server, client: Client) -> None:
-    client.put()
-    client.says("pause-tube default 2")
-    server.pass_time(2 - INSTANT)
-    assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
-    server.pass_time(INSTANT)
-    assert client.takes() == 1
-
-
-def test_a_pause_that_ends_in_the_instant_of_a_timeout_comes_first() -> None:
-    server = Server()
-    client = server.connect()
-    client.put()
-    client.says("pause-tube default 2")
-    client.says("reserve-with-timeout 2")
-    server.pass_time(2)
-    assert client.hears() == "RESERVED 1 1\r\nx"
 
 
 def test_a_pause_is_forgotten_with_its_tube_and_the_log_says_so() -> None:
@@ -160,20 +70,6 @@ def test_a_pause_is_forgotten_with_its_tube_and_the_log_says_so() -> None:
 # TTRs.
 
 
-def test_a_ttr_runs_from_the_reservation_and_gives_the_job_back() -> None:
-    server = Server()
-    client = server.connect()
-    job_id = client.put(pri=7, ttr=10)
-    server.pass_time(5)
-    client.takes()
-    server.pass_time(10 - INSTANT)
-    assert state_of(client, job_id) == "reserved"
-    server.pass_time(INSTANT)
-    stats = client.asks(f"stats-job {job_id}")
-    assert (stats["state"], stats["pri"], stats["timeouts"]) == ("ready", "7", "1")
-    assert client.asks("stats")["job-timeouts"] == "1"
-
-
 def test_the_log_says_that_a_ttr_has_ended(server: Server, client: Client) -> None:
     client.put(ttr=1)
     client.takes()
@@ -186,15 +82,9 @@ def test_the_log_says_that_a_ttr_has_ended(server: Server, client: Client) -> No
 # Slices: a large kick.
 
 
-def test_a_kick_of_one_slice_is_answered_at_once(client: Client) -> None:
-    bury_many(client, RUN_JOBS)
-    assert client.says(f"kick {RUN_JOBS}") == f"KICKED {RUN_JOBS}"
-
-
-def test_a_kick_of_more_is_done_in_slices_and_answered_at_the_end() -> None:
-    server = Server()
+def test_a_kick_of_more_is_done_in_slices_and_answered_at_the_end(server: Server) -> None:
     client, other = server.connect(), server.connect()
-    bury_many(client, RUN_JOBS + 1)
+    delay_many(client, RUN_JOBS + 1)
     assert client.says(f"kick {RUN_JOBS + 1}") is None
     assert client.session.is_blocked
     assert server.queue.next_due_ns() == 0
@@ -218,17 +108,9 @@ def test_a_kick_in_slices_takes_the_oldest_first_and_no_more_than_its_bound() ->
     assert client.says("peek-buried") == f"FOUND {ids[bound]} 1\r\nx"
 
 
-def test_delayed_jobs_are_kicked_in_slices_too(server: Server, client: Client) -> None:
-    for _ in range(RUN_JOBS + 50):
-        client.put(delay=100)
-    assert client.says("kick 4294967295") is None
-    server.finish_slices()
-    assert client.hears() == f"KICKED {RUN_JOBS + 50}"
-
-
 def test_others_are_served_between_the_slices_of_a_kick(server: Server, client: Client) -> None:
     other = server.connect()
-    bury_many(client, 2 * RUN_JOBS + 1)
+    delay_many(client, 2 * RUN_JOBS + 1)
     client.says("kick 4294967295")
     other.says("use elsewhere")
     other.says("watch elsewhere")
@@ -239,8 +121,7 @@ def test_others_are_served_between_the_slices_of_a_kick(server: Server, client: 
     assert client.hears() is None
 
 
-def test_a_kick_in_slices_keeps_its_bound_though_others_bury_more_meanwhile() -> None:
-    server = Server()
+def test_a_kick_in_slices_keeps_its_bound_though_others_bury_more_meanwhile(server: Server) -> None:
     client, other = server.connect(), server.connect()
     bury_many(client, RUN_JOBS + 10)
     bound = RUN_JOBS + 10
@@ -262,21 +143,12 @@ def test_a_kick_in_slices_counts_what_it_kicked_though_others_delete_meanwhile()
     assert client.hears() == f"KICKED {RUN_JOBS + 3}"
 
 
-def test_a_kick_in_slices_goes_on_when_its_client_has_left(server: Server, client: Client) -> None:
-    other = server.connect()
-    bury_many(client, RUN_JOBS + 10)
-    client.says("kick 4294967295")
-    client.leaves()
-    server.finish_slices()
-    assert counts(other)["ready"] == RUN_JOBS + 10
-
-
 def test_two_kicks_in_slices_take_turns(server: Server) -> None:
     clients = [server.connect(), server.connect()]
     for at, client in enumerate(clients):
         client.says(f"use t{at}")
         client.says(f"watch t{at}")
-        bury_many(client, 3 * RUN_JOBS - 1)
+        delay_many(client, 3 * RUN_JOBS - 1)
         client.says("kick 4294967295")
     ready = []
     while server.queue.next_due_ns() == 0:
@@ -285,18 +157,6 @@ def test_two_kicks_in_slices_take_turns(server: Server) -> None:
         ready.append([tube.ready.count // RUN_JOBS for tube in tubes if tube is not None])
     assert ready == [[2, 1], [2, 2], [2, 2], [2, 2]]
     assert [client.hears() for client in clients] == [f"KICKED {3 * RUN_JOBS - 1}"] * 2
-
-
-def test_who_gets_a_job_from_a_late_slice_of_a_kick_has_the_whole_ttr(server: Server) -> None:
-    client, others, worker = server.connect(), server.connect(), server.connect()
-    ids = bury_many(client, RUN_JOBS + 1)
-    client.says("kick 4294967295")
-    for _ in range(RUN_JOBS):
-        others.takes()
-    worker.says("reserve")
-    server.stall(20)
-    assert worker.hears() == f"RESERVED {ids[-1]} 1\r\nx"
-    assert worker.asks(f"stats-job {ids[-1]}")["time-left"] == "60"
 
 
 # Slices: the end of a session with many jobs.
@@ -319,26 +179,6 @@ def test_a_session_that_ends_with_many_jobs_gives_them_back_in_slices(server: Se
     assert server.queue.next_due_ns() is None
 
 
-def test_a_session_that_ends_with_few_jobs_is_gone_at_once(server: Server) -> None:
-    owner, other = server.connect(), server.connect()
-    hold_many(owner, SLICE_JOBS - 1)
-    owner.leaves()
-    assert counts(other)["ready"] == SLICE_JOBS - 1
-    assert server.queue.next_due_ns() is None
-    assert owner.session.number not in server.queue.state.sessions
-
-
-def test_others_are_served_while_a_session_ends(server: Server) -> None:
-    owner, other = server.connect(), server.connect()
-    ids = hold_many(owner, 2 * SLICE_JOBS)
-    owner.leaves()
-    assert other.takes() == ids[0]
-    assert other.says(f"delete {ids[-1]}") == "NOT_FOUND", "it is not given back yet"
-    assert other.says(f"delete {ids[1]}") == "DELETED"
-    server.finish_slices()
-    assert counts(other)["ready"] == len(ids) - 2
-
-
 def test_the_jobs_of_a_session_that_ends_come_back_once_whatever_their_ttr(server: Server) -> None:
     owner, other = server.connect(), server.connect()
     hold_many(owner, SLICE_JOBS + 10, ttr=1)
@@ -349,14 +189,6 @@ def test_the_jobs_of_a_session_that_ends_come_back_once_whatever_their_ttr(serve
     assert kinds.count(Kind.DISCONNECT_RELEASE) == SLICE_JOBS + 10
     assert Kind.TTR_EXPIRED not in kinds
     assert counts(other)["ready"] == SLICE_JOBS + 10
-
-
-def test_who_waits_gets_jobs_of_a_session_that_ends(server: Server) -> None:
-    owner, worker = server.connect(), server.connect()
-    ids = hold_many(owner, SLICE_JOBS + 1)
-    worker.says("reserve")
-    owner.leaves()
-    assert worker.hears() == f"RESERVED {ids[0]} 1\r\nx"
 
 
 def test_who_gets_a_job_from_a_late_slice_of_a_sessions_end_has_the_whole_ttr() -> None:
@@ -387,14 +219,6 @@ def test_delays_that_end_together_end_in_slices(server: Server, client: Client) 
     assert server.finish_slices() == 2
     assert counts(client)["delayed"] == 0
     assert server.queue.next_due_ns() == server.now_ns + 60 * NS
-
-
-def test_one_slice_of_delays_ends_in_one_tick(server: Server, client: Client) -> None:
-    for _ in range(SLICE_JOBS):
-        client.put(delay=9)
-    server.stall(9)
-    assert counts(client)["delayed"] == 0
-    assert server.queue.next_due_ns() is None
 
 
 def test_ttrs_that_end_together_end_in_slices(server: Server) -> None:

@@ -10,7 +10,6 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.wire.tags import PutTags
 from tests.rules.conversation import Client, Server
-from tests.rules.recording_log import Budget
 
 
 def put(client: Client, tags: str = "idp:k", body: bytes = b"x", *, delay: int = 0) -> str:
@@ -18,31 +17,6 @@ def put(client: Client, tags: str = "idp:k", body: bytes = b"x", *, delay: int =
     reply = client.says(f"put 0 {delay} 60 {len(body)} {tags}", body)
     assert reply is not None
     return reply
-
-
-@pytest.mark.parametrize("seconds", [1, 60])
-def test_a_key_is_remembered_as_long_as_was_asked_for(seconds: int) -> None:
-    server = Server()
-    client = server.connect()
-    put(client, f"idp:k:{seconds}")
-    client.says("delete 1")
-    assert put(client) == "INSERTED 1 DELETED"
-    server.pass_time(seconds - 0.001)
-    assert put(client) == "INSERTED 1 DELETED"
-    server.pass_time(0.001)
-    assert put(client) == "INSERTED 2"
-    client.says("delete 2")
-    assert put(client) == "INSERTED 3", "which asked for nothing"
-
-
-def test_a_tube_is_kept_while_a_key_of_it_is_remembered(server: Server, client: Client) -> None:
-    client.says("use mail")
-    put(client, "idp:k:9")
-    client.says("delete 1")
-    client.says("use default")
-    assert client.lists("list-tubes") == ["default", "mail"]
-    server.pass_time(9)
-    assert client.lists("list-tubes") == ["default"]
 
 
 def test_the_deletion_and_the_key_that_it_leaves_stand_together() -> None:
@@ -60,8 +34,7 @@ def test_the_deletion_and_the_key_that_it_leaves_stand_together() -> None:
     assert client.last[1] == first + 1, "that it is there waits for the deletion to be durable"
 
 
-def test_a_flush_forgets_many_keys_slice_by_slice_and_then_the_tube() -> None:
-    server = Server()
+def test_a_flush_forgets_many_keys_slice_by_slice_and_then_the_tube(server: Server) -> None:
     client, other = server.connect(), server.connect()
     client.says("use mail")
     for number in range(1, 1001):
@@ -125,32 +98,3 @@ def test_there_are_so_many_keys_at_most(server: Server, past: int) -> None:
     assert put(client, "con:e") == "INSERTED 5", "and those without a key neither"
     server.pass_time(9)
     assert put(client, "idp:e") == "INSERTED 6"
-
-
-def test_a_log_that_cannot_begin_a_segment_takes_no_tags(server: Server) -> None:
-    server.log.budget = Budget(has_segment=False, is_short=True)
-    client = server.connect()
-    assert put(client) == "OUT_OF_MEMORY"
-    assert client.put() == 1
-    assert not server.log.features
-
-
-@pytest.mark.parametrize("is_short", [True, False])
-def test_what_is_there_already_needs_no_room(server: Server, is_short: bool) -> None:
-    client = server.connect()
-    assert put(client, "idp:a") == "INSERTED 1"
-    server.log.budget = Budget(largest=None, is_short=is_short)
-    assert put(client, "idp:a", b"x" * 9000) == "INSERTED 1 READY"
-    if is_short:
-        assert put(client, "idp:b") == "OUT_OF_MEMORY"
-
-
-def test_a_put_with_tags_waits_for_the_segment_that_may_hold_them(server: Server) -> None:
-    budget = server.log.budget = Budget(has_segment=False)
-    client = server.connect()
-    assert client.says("put 0 0 60 1 idp:k", b"x") is None
-    assert server.connect().put() == 1, "those without do not"
-    budget.has_segment = True
-    server.queue.room_changed(server.now_ns)
-    server.deliver()
-    assert client.hears() == "INSERTED 2"

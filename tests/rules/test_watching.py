@@ -28,28 +28,6 @@ def test_so_many_tubes_are_watched_and_the_next_is_refused_and_not_made(words: s
 # Tubes that come and go.
 
 
-def test_a_name_that_looks_like_a_number_or_a_date_is_quoted_in_lists(client: Client) -> None:
-    for tube in ("2026-11-29", "123", "null", "1.2.3"):
-        client.says(f"watch {tube}")
-    items = '- default\n- "2026-11-29"\n- "123"\n- "null"\n- 1.2.3\n'
-    assert client.says("list-tubes") == client.says("list-tubes-watched")
-    assert client.says("list-tubes") == f"OK {len(items) + 4}\r\n---\n{items}"
-
-
-def test_a_tube_that_is_no_longer_used_or_watched_is_gone_with_its_counters(client: Client) -> None:
-    client.says("use a")
-    client.says(f"delete {client.put()}")
-    client.says("pause-tube a 100")
-    client.says("use default")
-    assert client.says("stats-tube a") == "NOT_FOUND"
-    client.says("watch a")
-    stats = client.asks("stats-tube a")
-    names = ("total-jobs", "cmd-delete", "cmd-pause-tube", "pause")
-    assert [stats[name] for name in names] == ["0"] * 4
-    client.says("ignore a")
-    assert client.lists("list-tubes") == ["default"]
-
-
 @pytest.mark.parametrize("more", [0, 1])
 def test_others_are_served_between_the_slices_of_the_end_of_one_that_watches_very_many_tubes(
     server: Server, client: Client, more: int

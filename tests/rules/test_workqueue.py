@@ -6,7 +6,6 @@ import pytest
 
 from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import Counters, Pause, TubeDef
-from beanstalk_twisted.rules.bulk import RUN_JOBS
 from tests.rules.conversation import NS, START_NS, Client, Server
 
 
@@ -37,45 +36,6 @@ def test_a_put_is_logged_whole(server: Server) -> None:
     ]  # fmt: skip
 
 
-def test_the_largest_numbers_fit(client: Client) -> None:
-    client.put(pri=4294967295, delay=4294967295, ttr=4294967295)
-    stats = client.asks("stats-job 1")
-    assert [stats[name] for name in ("pri", "delay", "ttr", "time-left")] == ["4294967295"] * 4
-
-
-@pytest.mark.parametrize("delay", [0, 1])
-@pytest.mark.parametrize("body", [b"", b"\r\n", b"\0", b"x" * 65535], ids=len)
-def test_a_body_comes_back_as_it_was(client: Client, body: bytes, delay: int) -> None:
-    client.put(body, delay=delay)
-    assert client.says("peek 1") == f"FOUND 1 {len(body)}\r\n{body.decode('latin-1')}"
-    assert client.says("reserve-job 1") == f"RESERVED 1 {len(body)}\r\n{body.decode('latin-1')}"
-
-
-def test_a_body_that_never_comes_uses_up_an_id_and_makes_no_job() -> None:
-    server = Server()
-    client, other = server.connect(), server.connect()
-    server.queue.puts.begin(client.session, server.now_ns)
-    for line in ("peek 1", "stats-job 1", "delete 1", "kick-job 1", "reserve-job 1", "touch 1"):
-        assert other.says(line) == "NOT_FOUND"
-    client.leaves()
-    assert other.put() == 2
-    assert other.asks("stats")["total-jobs"] == "1"
-
-
-# delete
-
-
-def test_a_deleted_job_never_comes_back(server: Server, client: Client) -> None:
-    delayed, held = client.put(delay=1), client.put(ttr=1)
-    client.takes()
-    for job_id in (delayed, held):
-        client.says(f"delete {job_id}")
-    server.pass_time(2)
-    assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
-    image = server.log.images(held)[-1]
-    assert (image.kind, image.state, image.body) == (Kind.DELETE, State.GONE, b"")
-
-
 # release, bury, touch: only for the holder
 
 
@@ -99,26 +59,6 @@ def test_jobs_buried_in_one_instant_keep_their_order(server: Server, client: Cli
     times = [image.deadline_ns for image in images]
     assert times == sorted(set(times)), "strictly increasing"
     assert client.says("peek-buried") == "FOUND 1 1\r\nx"
-
-
-@pytest.mark.parametrize(
-    ("bound", "kicked"), [("0", 0), ("1", 1), ("3", 3), ("4", 3), ("4294967296", 0), ("-1", 3)]
-)
-def test_kick_moves_no_more_than_was_asked_for_or_is_there(bound: str, kicked: int) -> None:
-    client = Server().connect()
-    for _ in range(3):
-        bury(client)
-    assert client.says(f"kick {bound}") == f"KICKED {kicked}"
-    assert client.asks("stats")["current-jobs-ready"] == str(kicked)
-
-
-# peek
-
-
-@pytest.mark.parametrize("job_id", [0, 2, 18446744073709551615])
-def test_a_job_that_is_not_there_cannot_be_looked_at(client: Client, job_id: int) -> None:
-    client.put()
-    assert client.says(f"peek {job_id}") == "NOT_FOUND"
 
 
 # Connections that end.
@@ -252,16 +192,6 @@ def test_a_timeout_or_a_warning_waits_for_nothing(server: Server, client: Client
         assert client.last is not None and client.last[1] == 0
 
 
-def test_a_large_kick_waits_for_its_last_record(server: Server, client: Client) -> None:
-    for _ in range(RUN_JOBS + 1):
-        client.put(delay=9)
-    assert client.says(f"kick {RUN_JOBS + 1}") is None
-    server.finish_slices()
-    assert client.hears() == f"KICKED {RUN_JOBS + 1}"
-    assert client.last is not None
-    assert client.last[1] == server.log.committed_lsn() == len(server.log.records)
-
-
 def test_a_refused_put_waits_for_nothing(server: Server, client: Client) -> None:
     client.put()
     server.queue.puts.is_draining = True
@@ -300,13 +230,6 @@ def test_a_loaded_job_is_as_the_log_says() -> None:
     assert client.last is not None and client.last[1] == 0
 
 
-def test_ids_of_jobs_and_tubes_go_on_where_the_log_ends() -> None:
-    server = loaded(logged(8, 2, State.READY), tubes={1: b"default", 2: b"work"})
-    client = server.connect()
-    assert client.put() == 100
-    assert server.queue.state.tubes.get_or_make(b"new").tube_id == 20
-
-
 def with_an_empty_tube() -> Server:
     """Load tubes of which the second has neither jobs nor a pause."""
     tubes = {1: b"default", 2: b"empty", 5: b"paused", 4: b"full", 3: b"delayed"}
@@ -336,12 +259,6 @@ def test_a_pause_of_a_tube_that_the_log_does_not_name_is_passed_over() -> None:
     assert server.connect().lists("list-tubes") == ["default"]
 
 
-def test_a_delay_that_ended_while_no_server_ran_ends_at_once() -> None:
-    server = loaded(logged(8, 1, State.DELAYED, START_NS - NS), tubes={1: b"default"})
-    server.pass_time(0)
-    assert server.connect().takes() == 8
-
-
 def test_the_buried_order_of_the_log_is_kept_and_goes_on() -> None:
     server = loaded(
         logged(8, 1, State.BURIED, START_NS + 3), logged(9, 1, State.BURIED, START_NS + 2),
@@ -366,13 +283,6 @@ def test_a_log_may_have_given_the_first_tube_id_to_any_tube(tubes: dict[int, byt
     assert client.asks("stats-tube default")["current-jobs-ready"] == "1"
 
 
-def test_the_counters_of_a_loaded_server_begin_at_0() -> None:
-    server = loaded(logged(8, 2, State.READY), tubes={1: b"default", 2: b"work"})
-    client = server.connect()
-    assert client.asks("stats")["total-jobs"] == "0"
-    assert client.asks("stats-tube work")["total-jobs"] == "0"
-
-
 def test_the_head_of_a_segment_has_the_next_id_the_tubes_and_the_counters() -> None:
     server = Server()
     client = server.connect()
@@ -385,15 +295,3 @@ def test_the_head_of_a_segment_has_the_next_id_the_tubes_and_the_counters() -> N
     assert isinstance(last, Counters)
     assert last.tube_id == 0
     assert last.counts["total-jobs"] == 1
-
-
-def test_the_tubes_of_a_session_that_ends_leave_the_list_in_beanstalkds_order() -> None:
-    server = Server()
-    leaving, staying = server.connect(), server.connect()
-    for name in ("w1", "w2", "w3"):
-        leaving.says(f"watch {name}")
-    leaving.says("use u1")
-    staying.says("use s1")
-    staying.says("watch s2")
-    leaving.leaves()
-    assert [tube.name for tube in server.queue.state.tubes.in_order] == [b"default", b"s2", b"s1"]

@@ -1,7 +1,7 @@
 """Records of what is no job: tubes, keys that outlive their jobs, counters, and the log itself."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeAlias
 
@@ -9,13 +9,27 @@ from beanstalk_twisted.binlog.records.jobs import KEY, Data, Flag, JobImage, Kin
 from beanstalk_twisted.binlog.segments.format import RECORD
 from beanstalk_twisted.binlog.tags import BATCH_KEYS, EXTENSIONS, BadTags, Tags, split_tags
 
+Raw: TypeAlias = tuple[int, ...]
+"""A record's 20 fields, as `format.RECORD` unpacks them."""
+
+# Positions in a Raw tuple, in the order of docs/binlog-format.md, "Record".
+TYPE, STATE, FLAGS, REASON, PRIORITY, JOB_ID, TS_NS, DEADLINE_NS = range(8)
+DELAY_S, TTR_S, TUBE_ID, RESERVES, TIMEOUTS, RELEASES, BURIES, KICKS = range(8, 16)
+DATA_OFF, DATA_LEN, DATA_CRC, AUX = range(16, 20)
+
+HEAP: Final = 20
+"""In `_NotOfAJob.places`: a field that is the record's data."""
+
 
 @dataclass(frozen=True, slots=True)
 class _NotOfAJob:
-    """:ivar word: what tools call its type."""
+    """:ivar word: what tools call its type.
+    :ivar places: where its fields stand in a record, in their order.
+    """
 
     kind: ClassVar[int]
     word: ClassVar[str]
+    places: ClassVar[tuple[int, ...]] = ()
 
     @property
     def features(self) -> int:
@@ -29,8 +43,13 @@ class _NotOfAJob:
 
     @property
     def data(self) -> bytes:
-        """What goes into the heap."""
-        return b""
+        """What goes into the heap; of values with names, their JSON."""
+        if HEAP not in self.places:
+            return b""
+        value = getattr(self, [*self.__slots__][self.places.index(HEAP)])
+        if isinstance(value, bytes):
+            return value
+        return json.dumps(dict(value), separators=(",", ":")).encode()
 
     @property
     def data_bytes(self) -> int:
@@ -38,16 +57,13 @@ class _NotOfAJob:
 
     def encode(self, data: Data) -> bytes:
         """:return: the record's 80 bytes."""
-        raise NotImplementedError
-
-    def _pack(
-        self, data: Data, *, ts_ns: int, reason: int = 0, job_id: int = 0, deadline_ns: int = 0,
-        delay_s: int = 0, tube_id: int = 0, aux: int = 0,
-    ) -> bytes:  # fmt: skip
-        return RECORD.pack(
-            self.kind, 0, 0, reason, 0, job_id, ts_ns, deadline_ns, delay_s, 0, tube_id,
-            0, 0, 0, 0, 0, *data, aux,
-        )  # fmt: skip
+        raw = [0] * DATA_OFF + [*data, 0]
+        raw[TYPE] = self.kind
+        names: Any = self.__slots__
+        for name, place in zip(names, self.places, strict=True):
+            if place != HEAP:
+                raw[place] = getattr(self, name)
+        return RECORD.pack(*raw)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +72,10 @@ class TubeDef(_NotOfAJob):
 
     kind: ClassVar[int] = 32
     word: ClassVar[str] = "tube-def"
+    places: ClassVar[tuple[int, ...]] = (TUBE_ID, HEAP, TS_NS)
     tube_id: int
     name: bytes
     ts_ns: int = 0
-
-    @property
-    def data(self) -> bytes:
-        return self.name
-
-    def encode(self, data: Data) -> bytes:
-        return self._pack(data, tube_id=self.tube_id, ts_ns=self.ts_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +84,7 @@ class Pause(_NotOfAJob):
 
     kind: ClassVar[int] = 33
     word: ClassVar[str] = "pause"
+    places: ClassVar[tuple[int, ...]] = (TUBE_ID, DELAY_S, DEADLINE_NS, TS_NS, REASON)
     tube_id: int
     seconds: int
     until_ns: int
@@ -84,12 +95,6 @@ class Pause(_NotOfAJob):
     def commits(self) -> bool:
         """Replies wait for a pause, but not when a tube is merely forgotten."""
         return self.reason is Reason.CLIENT
-
-    def encode(self, data: Data) -> bytes:
-        return self._pack(
-            data, reason=self.reason, tube_id=self.tube_id, ts_ns=self.ts_ns,
-            delay_s=self.seconds, deadline_ns=self.until_ns,
-        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +108,7 @@ class RememberedKey(_NotOfAJob):
 
     kind: ClassVar[int] = KEY
     word: ClassVar[str] = "key"
+    places: ClassVar[tuple[int, ...]] = (TUBE_ID, HEAP, JOB_ID, DEADLINE_NS, TS_NS, AUX)
     tube_id: int
     key: bytes
     job_id: int
@@ -125,16 +131,6 @@ class RememberedKey(_NotOfAJob):
         """It stands with the DELETE that replies wait for; compaction's copies wait too."""
         return True
 
-    @property
-    def data(self) -> bytes:
-        return self.key
-
-    def encode(self, data: Data) -> bytes:
-        return self._pack(
-            data, tube_id=self.tube_id, job_id=self.job_id, deadline_ns=self.until_ns,
-            ts_ns=self.ts_ns, aux=self.jobs,
-        )  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
 class TubePolicy(_NotOfAJob):
@@ -142,6 +138,7 @@ class TubePolicy(_NotOfAJob):
 
     kind: ClassVar[int] = 35
     word: ClassVar[str] = "policy"
+    places: ClassVar[tuple[int, ...]] = (TUBE_ID, HEAP, TS_NS, REASON)
     tube_id: int
     rules: Mapping[str, str]
     ts_ns: int
@@ -156,13 +153,6 @@ class TubePolicy(_NotOfAJob):
         """Replies wait for a policy, but not where one is stated again."""
         return self.reason is Reason.CLIENT
 
-    @property
-    def data(self) -> bytes:
-        return json.dumps(dict(self.rules), separators=(",", ":")).encode()
-
-    def encode(self, data: Data) -> bytes:
-        return self._pack(data, tube_id=self.tube_id, ts_ns=self.ts_ns, reason=self.reason)
-
 
 @dataclass(frozen=True, slots=True)
 class Counters(_NotOfAJob):
@@ -170,16 +160,10 @@ class Counters(_NotOfAJob):
 
     kind: ClassVar[int] = 40
     word: ClassVar[str] = "state"
+    places: ClassVar[tuple[int, ...]] = (TUBE_ID, TS_NS, HEAP)
     tube_id: int
     ts_ns: int
     counts: Mapping[str, int]
-
-    @property
-    def data(self) -> bytes:
-        return json.dumps(dict(self.counts), separators=(",", ":")).encode()
-
-    def encode(self, data: Data) -> bytes:
-        return self._pack(data, tube_id=self.tube_id, ts_ns=self.ts_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +172,7 @@ class Trim(_NotOfAJob):
 
     kind: ClassVar[int] = 48
     word: ClassVar[str] = "trim"
+    places: ClassVar[tuple[int, ...]] = (JOB_ID, TS_NS)
     seq: int
     ts_ns: int
 
@@ -196,9 +181,6 @@ class Trim(_NotOfAJob):
         """Nothing may be deleted before it is durable."""
         return True
 
-    def encode(self, data: Data) -> bytes:
-        return self._pack(data, job_id=self.seq, ts_ns=self.ts_ns)
-
 
 @dataclass(frozen=True, slots=True)
 class Seal(_NotOfAJob):
@@ -206,15 +188,9 @@ class Seal(_NotOfAJob):
 
     kind: ClassVar[int] = 49
     word: ClassVar[str] = "seal"
+    places: ClassVar[tuple[int, ...]] = (TS_NS, HEAP)
     ts_ns: int
     contents: bytes
-
-    @property
-    def data(self) -> bytes:
-        return self.contents
-
-    def encode(self, data: Data) -> bytes:
-        return self._pack(data, ts_ns=self.ts_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,16 +199,11 @@ class Start(_NotOfAJob):
 
     kind: ClassVar[int] = 51
     word: ClassVar[str] = "start"
+    places: ClassVar[tuple[int, ...]] = (TS_NS, JOB_ID, AUX, DEADLINE_NS)
     ts_ns: int
     next_job_id: int
     next_tube_id: int
     wall_offset_ns: int
-
-    def encode(self, data: Data) -> bytes:
-        return self._pack(
-            data, ts_ns=self.ts_ns, job_id=self.next_job_id, aux=self.next_tube_id,
-            deadline_ns=self.wall_offset_ns,
-        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,10 +212,8 @@ class CleanStop(_NotOfAJob):
 
     kind: ClassVar[int] = 52
     word: ClassVar[str] = "clean-stop"
+    places: ClassVar[tuple[int, ...]] = (TS_NS,)
     ts_ns: int
-
-    def encode(self, data: Data) -> bytes:
-        return self._pack(data, ts_ns=self.ts_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,11 +222,9 @@ class ClockStep(_NotOfAJob):
 
     kind: ClassVar[int] = 53
     word: ClassVar[str] = "clock-step"
+    places: ClassVar[tuple[int, ...]] = (TS_NS, DEADLINE_NS)
     ts_ns: int
     wall_offset_ns: int
-
-    def encode(self, data: Data) -> bytes:
-        return self._pack(data, ts_ns=self.ts_ns, deadline_ns=self.wall_offset_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,13 +252,6 @@ Record: TypeAlias = (
     | ClockStep
     | Unknown
 )
-Raw: TypeAlias = tuple[int, ...]
-"""A record's 20 fields, as `format.RECORD` unpacks them."""
-
-# Positions in a Raw tuple, in the order of docs/binlog-format.md, "Record".
-TYPE, STATE, FLAGS, REASON, PRIORITY, JOB_ID, TS_NS, DEADLINE_NS = range(8)
-DELAY_S, TTR_S, TUBE_ID, RESERVES, TIMEOUTS, RELEASES, BURIES, KICKS = range(8, 16)
-DATA_OFF, DATA_LEN, DATA_CRC, AUX = range(16, 20)
 
 JOB_KINDS: Final = {int(kind): kind for kind in Kind}
 """The types of records of jobs."""
@@ -314,13 +274,17 @@ def decode_record(raw: Raw, data: bytes) -> Record:
     """:raise NotUnderstood: type, state or data are not of this version."""
     if raw[TYPE] in JOB_KINDS:
         return decode_job(raw, data)
-    try:
-        decode = _DECODERS[raw[TYPE]]
-    except KeyError:
+    kind = _OF_KIND.get(raw[TYPE])
+    if kind is None:
         if raw[TYPE] & 0x80:
             return Unknown(raw[TYPE])
-        raise UnknownRecord(f"record type {raw[TYPE]} is unknown") from None
-    return decode(raw, data)
+        raise UnknownRecord(f"record type {raw[TYPE]} is unknown")
+    fields: list[Any] = [*raw, data]
+    fields[REASON] = _REASONS.get(raw[REASON], _NO_REASON)
+    if kind in _JSON:
+        fields[HEAP] = _json_object(data, _JSON[kind])
+    made: Record = kind(*[fields[place] for place in kind.places])
+    return made
 
 
 def decode_job(raw: Raw, data: bytes) -> JobImage:
@@ -336,10 +300,6 @@ def decode_job(raw: Raw, data: bytes) -> JobImage:
     # From the priority to the kicks, a record and an image have the same fields in the same order.
     fields = (JOB_KINDS[raw[TYPE]], state, reason, *raw[4:16], raw[AUX], body, tags)
     return tuple.__new__(JobImage, fields)
-
-
-def _reason(number: int) -> Reason:
-    return _REASONS.get(number, _NO_REASON)
 
 
 def _split(data: bytes) -> tuple[Tags | None, bytes]:
@@ -359,27 +319,15 @@ def _json_object(data: bytes, what: str) -> dict[str, Any]:
     return found
 
 
-OTHERS: Final[Mapping[type[_NotOfAJob], Callable[[Raw, bytes], Record]]] = {
-    TubeDef: lambda raw, data: TubeDef(raw[TUBE_ID], data, raw[TS_NS]),
-    Pause: lambda raw, data: Pause(
-        raw[TUBE_ID], raw[DELAY_S], raw[DEADLINE_NS], raw[TS_NS], _reason(raw[REASON])
-    ),
-    RememberedKey: lambda raw, data: RememberedKey(
-        raw[TUBE_ID], data, raw[JOB_ID], raw[DEADLINE_NS], raw[TS_NS], raw[AUX]
-    ),
-    TubePolicy: lambda raw, data: TubePolicy(
-        raw[TUBE_ID], _json_object(data, "rules"), raw[TS_NS], _reason(raw[REASON])
-    ),
-    Counters: lambda raw, data: Counters(raw[TUBE_ID], raw[TS_NS], _json_object(data, "counters")),
-    Trim: lambda raw, data: Trim(raw[JOB_ID], raw[TS_NS]),
-    Seal: lambda raw, data: Seal(raw[TS_NS], data),
-    Start: lambda raw, data: Start(raw[TS_NS], raw[JOB_ID], raw[AUX], raw[DEADLINE_NS]),
-    CleanStop: lambda raw, data: CleanStop(raw[TS_NS]),
-    ClockStep: lambda raw, data: ClockStep(raw[TS_NS], raw[DEADLINE_NS]),
-}
-"""How records that are of no job are decoded; other tables of them are made of this one."""
+OTHERS: Final[tuple[type[Any], ...]] = (
+    TubeDef, Pause, RememberedKey, TubePolicy, Counters, Trim, Seal, Start, CleanStop, ClockStep,
+)  # fmt: skip
+"""The records that are of no job."""
 
-_DECODERS: Final = {each.kind: decode for each, decode in OTHERS.items()}
+_OF_KIND: Final = {each.kind: each for each in OTHERS}
 
-WITH_DATA: Final = frozenset(each.kind for each in OTHERS if each.data is not _NotOfAJob.data)
+_JSON: Final = {TubePolicy: "rules", Counters: "counters"}
+"""Those whose data are a JSON object, and what errors call it."""
+
+WITH_DATA: Final = frozenset(each.kind for each in OTHERS if HEAP in each.places)
 """The types of records that are of no job and have data."""

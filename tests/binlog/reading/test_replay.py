@@ -127,7 +127,7 @@ def essence(job: JobImage) -> tuple[Any, ...]:
     return tuple(job._replace(kind=Kind.PUT, reason=Reason.NONE, connection=0))
 
 
-@settings(max_examples=share(200), deadline=None)
+@settings(max_examples=share(200, 8), deadline=None)
 @given(histories(), st.data())
 def test_replay_is_the_same_as_one_record_after_the_other(
     records: list[Record], data: st.DataObject

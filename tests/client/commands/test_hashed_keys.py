@@ -6,14 +6,15 @@ import ast
 import base64
 import enum
 import hashlib
+import re
 
 import pytest
 
 from beanstalk_twisted.client import hashed_key
 from beanstalk_twisted.wire.grammar import is_tube_name
-from tests.test_docs import EXTENSIONS_PAGE, quoted, table
+from tests.test_docs import EXTENSIONS_PAGE, section
 
-VECTORS = [(quoted(raw), quoted(key)) for _, raw, key in table(EXTENSIONS_PAGE, "Hashed keys")]
+VECTORS = re.findall(r"^(\S+) +(h1-\S+)$", section(EXTENSIONS_PAGE, "Hashed keys"), re.MULTILINE)
 
 
 def value_of(raw: str) -> str | bytes | int:

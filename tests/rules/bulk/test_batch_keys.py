@@ -37,54 +37,6 @@ def jobs_of(client: Client) -> int:
     return int(counts["total-jobs"])
 
 
-@pytest.mark.parametrize("again", [JOB * 3, JOB, JOB * 9, b"7 9 1 0 grp:g\r\n\r\n"])
-def test_a_second_batch_puts_nothing_and_has_the_answer_of_the_first(
-    server: MemoryServer, again: bytes
-) -> None:
-    client = server.connect()
-    assert batch(client, "k") == NEW
-    assert batch(server.connect(), "k", again) == AGAIN
-    assert jobs_of(client) == 3
-    assert client.ask(b"put 0 0 60 0\r\n\r\n") == b"INSERTED 5\r\n"
-
-
-def test_its_jobs_are_answered_as_they_are_now(server: MemoryServer) -> None:
-    client = server.connect()
-    batch(client, "k")
-    client.ask(b"delete 2\r\nreserve-job 3\r\nmove-job 4 there\r\n")
-    states = "INSERTED_BATCH 3,INSERTED 2 DELETED,INSERTED 3 RESERVED,INSERTED 4 READY"
-    assert batch(client, "k") == states
-    client.ask(b"delete-batch 3 4\r\n")
-    assert batch(client, "k").count("DELETED") == 3
-    assert jobs_of(client) == 3
-
-
-@pytest.mark.parametrize(("key", "seconds"), [("k", 3600), ("k:1", 1), ("k:60", 60)])
-def test_the_key_is_remembered_from_the_put_on(
-    server: MemoryServer, key: str, seconds: int
-) -> None:
-    client = server.connect()
-    batch(client, key)
-    client.ask(b"delete-batch 2 3 4\r\n")
-    server.advance(seconds - 0.5)
-    assert "DELETED" in batch(client, key)
-    server.advance(1)
-    assert batch(client, key) == "INSERTED_BATCH 3,INSERTED 6,INSERTED 7,INSERTED 8"
-
-
-def test_it_is_of_one_tube_and_can_be_forgotten(server: MemoryServer) -> None:
-    client = server.connect()
-    batch(client, "k")
-    client.ask(b"use there\r\n")
-    assert batch(client, "k").startswith("INSERTED_BATCH 3,INSERTED 6")
-    assert client.ask(b"forget-key default k\r\n") == b"FORGOTTEN\r\n"
-    assert client.ask(b"forget-key default k\r\n") == b"NOT_FOUND\r\n"
-    client.ask(b"use default\r\n")
-    assert "READY" not in batch(client, "k")
-    client.ask(b"flush-tube default\r\n")
-    assert "DELETED" not in batch(client, "k")
-
-
 def test_a_key_is_a_jobs_or_a_batchs_whichever_came_first(server: MemoryServer) -> None:
     client = server.connect()
     batch(client, "k")
@@ -150,17 +102,6 @@ def test_keys_of_batches_count_as_keys() -> None:
     assert batch(client, "j") == "OUT_OF_MEMORY"
     assert batch(client, "k") == AGAIN
     assert jobs_of(client) == 3
-
-
-def test_a_restart_knows_the_key_and_which_jobs_it_is_of() -> None:
-    directory = MemoryDirectory()
-    client = MemoryServer(directory=directory).connect()
-    batch(client, "k:60")
-    client.ask(b"delete 3\r\n")
-    again = MemoryServer(directory=directory.after_kill()).connect()
-    said = "INSERTED_BATCH 3,INSERTED 2 READY,INSERTED 3 DELETED,INSERTED 4 READY"
-    assert batch(again, "k:60") == said
-    assert again.ask(b"put 0 0 60 0\r\n\r\n") == b"INSERTED 5\r\n"
 
 
 def test_the_jobs_and_the_key_are_one_piece_of_a_log_with_its_own_bit() -> None:

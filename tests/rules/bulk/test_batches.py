@@ -167,46 +167,6 @@ def test_jobs_that_are_given_back_in_slices_may_be_deleted_meanwhile() -> None:
 # Reserving.
 
 
-def test_with_seconds_it_is_a_reserve_with_timeout_for_the_first_job() -> None:
-    server = Server()
-    client = server.connect()
-    assert client.says("reserve-batch 5 0") == "RESERVED_BATCH 0"
-    assert client.says("reserve-batch 5 2") is None
-    server.pass_time(1.5)
-    assert client.hears() is None
-    server.pass_time(0.5)
-    assert client.hears() == "RESERVED_BATCH 0"
-    client.put(ttr=3)
-    client.takes()
-    assert client.says("reserve-batch 5 60") is None
-    server.pass_time(2)
-    assert client.hears() == "DEADLINE_SOON"
-    assert client.says("reserve-batch 5 60") == "DEADLINE_SOON"
-
-
-def test_who_waits_gets_all_that_becomes_ready_in_the_same_turn() -> None:
-    server = Server()
-    client, producer = server.connect(), server.connect()
-    assert client.says("reserve-batch 3 60") is None
-    puts(producer, 5)
-    assert client.hears() is None
-    assert client.session.is_blocked
-    server.finish_slices()
-    assert batch(client.hears()) == [1, 2, 3]
-    assert producer.takes() == 4
-
-
-def test_a_wait_that_has_ended_makes_no_batch_of_the_next_reserve() -> None:
-    server = Server()
-    client, producer = server.connect(), server.connect()
-    client.says("reserve-batch 3 1")
-    server.pass_time(1)
-    assert client.hears() == "RESERVED_BATCH 0"
-    assert client.says("reserve") is None
-    producer.put(b"x")
-    assert client.hears() == "RESERVED 1 1\r\nx"
-
-
 def test_a_half_close_ends_the_wait_but_no_batch(server: Server) -> None:
     client, other, producer = server.connect(), server.connect(), server.connect()
     client.says("reserve-batch 2 60")
@@ -232,17 +192,7 @@ def test_who_leaves_while_its_batch_grows_gives_all_back(server: Server, client:
     assert (stats["current-jobs-ready"], stats["current-jobs-reserved"]) == (str(count), "0")
 
 
-def test_who_leaves_with_the_first_job_gives_it_back(server: Server, client: Client) -> None:
-    producer = server.connect()
-    client.says("reserve-batch 2 60")
-    puts(producer, 2)
-    client.leaves()
-    server.finish_slices()
-    assert producer.asks("stats")["current-jobs-ready"] == "2"
-
-
-def test_a_job_whose_ttr_ends_between_two_slices_is_no_part_of_the_batch() -> None:
-    server = Server()
+def test_a_job_whose_ttr_ends_between_two_slices_is_no_part_of_the_batch(server: Server) -> None:
     client, other = server.connect(), server.connect()
     client.put(ttr=1)
     client.says("watch a")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.binlog.records.jobs import Kind, Reason, State
+from beanstalk_twisted.binlog.records.jobs import Reason, State
 from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.rules.bulk import (
     DEAD_LOOK_JOBS,
@@ -14,7 +14,7 @@ from beanstalk_twisted.rules.bulk import (
 )
 from tests.rules.conversation import Client, Server
 from tests.rules.recording_log import Budget
-from tests.rules.tagged import states, tag, tags_of
+from tests.rules.tagged import states, tag
 from tests.rules.test_moves import send_dead_letters_to, the_job
 
 
@@ -44,37 +44,6 @@ def place(server: Server, client: Client, tube: str = "work", tags: Tags | None 
         tag(server, job_id, tags)
     die(server, job_id)
     return job_id
-
-
-def test_a_dead_letter_is_ready_where_it_died_and_was_never_tried(
-    server: Server, client: Client
-) -> None:
-    job_id = client.place("reserved", 7, "work")
-    client.says(f"release {job_id} 7 0")
-    client.says(f"reserve-job {job_id}")
-    server.pass_time(61)
-    die(server, job_id)
-    before = client.asks(f"stats-job {job_id}")
-    assert [before[key] for key in ("reserves", "releases", "timeouts", "buries")] == [
-        "2", "1", "1", "1",
-    ]  # fmt: skip
-    asker = server.connect()
-    assert asker.says("kick-dead work 5") == "KICKED 1"
-    assert asker.last is not None and asker.last[1] == len(server.log.records)
-    after = client.asks(f"stats-job {job_id}")
-    for key in ("dead-from", "dead-reason", "dead-at", "origin"):
-        del before[key]
-    assert after == before | {
-        "tube": "work", "state": "ready", "reserves": "0", "releases": "0", "timeouts": "0",
-        "kicks": "1",
-    }  # fmt: skip
-    image = server.log.images(job_id)[-1]
-    assert (image.kind, image.reason, image.body, image.tags) == (
-        Kind.MOVE, Reason.CLIENT, b"x", None,
-    )  # fmt: skip
-    assert image.connection == asker.session.number
-    assert tags_of(server, job_id) is None
-    assert server.queue.state.dead_letters.of(b"work") is None
 
 
 def test_many_go_slice_by_slice_and_those_that_die_meanwhile_stay(
@@ -124,16 +93,6 @@ def test_a_slice_ends_behind_large_bodies(server: Server, client: Client) -> Non
     assert client.asks("stats-tube work")["current-jobs-ready"] == "1"
     server.finish_slices()
     assert asker.hears() == "KICKED 3"
-
-
-def test_it_goes_on_if_the_asker_hangs_up(server: Server, client: Client) -> None:
-    for _ in range(2 * DEAD_SLICE_JOBS):
-        place(server, client)
-    asker = server.connect()
-    assert asker.says("kick-dead work 100000") is None
-    asker.leaves()
-    server.finish_slices()
-    assert client.asks("stats-tube work")["current-jobs-ready"] == str(2 * DEAD_SLICE_JOBS)
 
 
 def test_on_a_full_disk_they_stay(server: Server, client: Client) -> None:

@@ -48,14 +48,6 @@ def test_each_deletion_is_a_record_and_the_answer_waits_for_the_last() -> None:
     assert client.last is not None and client.last[1] == len(server.log.records)
 
 
-def test_the_tube_counts_deleted_jobs_and_the_server_counts_no_command(client: Client) -> None:
-    one_of_each(client)
-    client.says("flush-tube default")
-    assert counted(client, "cmd-delete") == 3
-    assert counted(client, "total-jobs") == 4
-    assert client.asks("stats")["cmd-delete"] == "0"
-
-
 def test_a_full_disk_does_not_hinder_it(server: Server, client: Client) -> None:
     one_of_each(client)
     server.log.budget = full_disk()
@@ -80,8 +72,7 @@ def test_a_tube_that_nobody_refers_to_is_gone_with_its_last_job(count: int) -> N
     assert counted(client, "pause") == 0
 
 
-def test_one_slice_is_answered_at_once_and_one_job_more_takes_another() -> None:
-    server = Server()
+def test_one_slice_is_answered_at_once_and_one_job_more_takes_another(server: Server) -> None:
     client, other = server.connect(), server.connect()
     for _ in range(SLICE_JOBS - 1):
         client.put()
@@ -99,8 +90,7 @@ def test_one_slice_is_answered_at_once_and_one_job_more_takes_another() -> None:
 
 
 @pytest.mark.parametrize("pri", [0, 5, 9])
-def test_what_is_put_meanwhile_stays_wherever_it_stands(pri: int) -> None:
-    server = Server()
+def test_what_is_put_meanwhile_stays_wherever_it_stands(server: Server, pri: int) -> None:
     client, other = server.connect(), server.connect()
     for _ in range(2 * SLICE_JOBS):
         client.put(pri=5)
@@ -167,8 +157,7 @@ def test_it_ends_though_more_comes_all_the_time(server: Server, client: Client) 
     assert ticks <= 3
 
 
-def test_delayed_jobs_that_become_ready_meanwhile_are_deleted_too() -> None:
-    server = Server()
+def test_delayed_jobs_that_become_ready_meanwhile_are_deleted_too(server: Server) -> None:
     client, other = server.connect(), server.connect()
     for _ in range(2 * SLICE_JOBS):
         client.put(delay=1)
@@ -177,17 +166,6 @@ def test_delayed_jobs_that_become_ready_meanwhile_are_deleted_too() -> None:
     server.finish_slices()
     assert client.hears() == f"FLUSHED {2 * SLICE_JOBS}"
     assert counted(other, "current-jobs-ready") == 0
-
-
-def test_jobs_that_others_take_meanwhile_are_theirs(server: Server, client: Client) -> None:
-    other = server.connect()
-    for _ in range(2 * SLICE_JOBS):
-        client.put()
-    client.says("flush-tube default")
-    taken = other.takes()
-    server.finish_slices()
-    assert client.hears() == f"FLUSHED {2 * SLICE_JOBS - 1}"
-    assert other.says(f"delete {taken}") == "DELETED"
 
 
 def test_two_flushes_of_one_tube_delete_each_job_once(server: Server) -> None:
@@ -211,8 +189,7 @@ def test_a_flush_goes_on_when_its_client_has_left(server: Server, client: Client
     assert counted(other, "current-jobs-ready") == 0
 
 
-def test_a_namesake_of_a_tube_that_went_meanwhile_is_left_alone() -> None:
-    server = Server()
+def test_a_namesake_of_a_tube_that_went_meanwhile_is_left_alone(server: Server) -> None:
     client, other = server.connect(), server.connect()
     client.says("use a")
     ids = [client.put() for _ in range(SLICE_JOBS + 3)]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from beanstalk_twisted.binlog.records.jobs import JobImage, Kind
+from beanstalk_twisted.binlog.records.jobs import Kind
 from beanstalk_twisted.binlog.records.others import TubeDef
 from beanstalk_twisted.binlog.space_budget import new_job_bytes, whole_bytes
 from beanstalk_twisted.binlog.tags import Tags
-from beanstalk_twisted.rules.put_batches import MAX_AHEAD_S, SOON_JOBS
+from beanstalk_twisted.rules.put_batches import SOON_JOBS
 from tests.rules.conversation import NS, START_NS, Client, Server
 from tests.rules.memory import Scarce
 from tests.rules.test_puts import Place
@@ -39,13 +37,6 @@ def test_a_batch_is_logged_as_a_whole_behind_its_tube(server: Server, client: Cl
     client.puts_batch((0, 0, 1, b""))
     assert len(server.log.records) == 5, "the tube is known"
     assert client.last[1] == 5
-
-
-def test_a_batch_is_counted_as_its_jobs_and_as_no_command(client: Client) -> None:
-    client.puts_batch(*THREE)
-    stats = client.asks("stats")
-    assert (stats["cmd-put"], stats["total-jobs"], stats["current-producers"]) == ("0", "3", "1")
-    assert client.asks("stats-tube default")["total-jobs"] == "3"
 
 
 @pytest.mark.parametrize(
@@ -131,41 +122,6 @@ def test_a_batch_without_room_on_a_full_disk_puts_nothing() -> None:
     assert client.puts_batch(*THREE) == inserted(1, 3), "no id was used up"
 
 
-def test_a_batch_that_waits_for_room_is_refused_when_the_disk_has_no_more() -> None:
-    place = Place()
-    place.budget.largest = None
-    client = place.server.connect()
-    assert client.puts_batch(*THREE) is None
-    place.budget.is_short = True
-    place.change()
-    assert client.hears() == "OUT_OF_MEMORY"
-    assert not place.job_ids
-
-
-def test_a_batch_of_a_session_that_ends_while_it_waits_is_not_put() -> None:
-    place = Place()
-    place.budget.largest = None
-    client = place.server.connect()
-    assert client.puts_batch(*THREE) is None
-    client.leaves()
-    place.budget.largest = 1000
-    place.change()
-    assert not place.job_ids
-
-
-def test_a_delay_counts_from_when_a_batch_that_waited_is_taken() -> None:
-    place = Place()
-    place.budget.largest = None
-    client = place.server.connect()
-    client.puts_batch((0, 5, 60, b"x"))
-    place.server.now_ns += 3 * NS
-    place.budget.largest = 1000
-    place.change()
-    (image,) = place.server.log.images()
-    assert image.deadline_ns == START_NS + 8 * NS
-    assert image.ts_ns == START_NS, "its age counts from its line"
-
-
 def test_no_memory_puts_nothing(server: Server) -> None:
     server.queue.puts.memory = Scarce(100)
     client = server.connect()
@@ -173,60 +129,7 @@ def test_no_memory_puts_nothing(server: Server) -> None:
     assert not server.log.records
 
 
-JOB = st.tuples(
-    st.integers(0, 2), st.integers(0, 2), st.integers(1, 60), st.sampled_from([b"", b"a", b"bc"])
-)
-
-
-def single_puts(client: Client, jobs: list[tuple[int, int, int, bytes]]) -> None:
-    """Put them one by one."""
-    for pri, delay, ttr, body in jobs:
-        client.put(body, pri=pri, delay=delay, ttr=ttr)
-
-
-@given(st.lists(st.lists(JOB, min_size=1, max_size=6), max_size=4))
-def test_batches_leave_what_single_puts_leave(
-    batches: list[list[tuple[int, int, int, bytes]]],
-) -> None:
-    together, singly = Server(), Server()
-    seen = []
-    for server in (together, singly):
-        client, worker = server.connect(), server.connect()
-        for jobs in batches:
-            if server is together:
-                client.puts_batch(*jobs)
-            else:
-                single_puts(client, jobs)
-            server.pass_time(1)
-            worker.says("reserve-with-timeout 0")
-        images: list[JobImage] = server.log.images()
-        seen.append((images, client.says("stats-tube default"), server.log.committed_lsn()))
-    assert seen[0] == seen[1]
-
-
 # Moments.
-
-
-@pytest.mark.parametrize("at_s", [0, 1, START_S - 1, START_S])
-def test_a_moment_that_is_past_is_now(client: Client, at_s: int) -> None:
-    assert client.says(f"put-at 7 {at_s} 60 1", b"x") == "INSERTED 1"
-    stats = client.asks("stats-job 1")
-    assert [stats[key] for key in ("state", "pri", "delay", "ttr", "time-left")] == [
-        "ready", "7", "0", "60", "0",
-    ]  # fmt: skip
-
-
-def test_a_job_is_ready_at_its_moment(server: Server) -> None:
-    server.now_ns += NS // 4
-    client = server.connect()
-    client.says(f"put-at 0 {START_S + 3} 60 1", b"x")
-    stats = client.asks("stats-job 1")
-    assert (stats["state"], stats["delay"], stats["time-left"]) == ("delayed", "3", "2")
-    server.pass_time(2.7)
-    assert client.asks("stats-job 1")["state"] == "delayed"
-    server.pass_time(0.05)
-    assert client.takes() == 1
-    assert server.log.images()[0].deadline_ns == START_NS + 3 * NS
 
 
 def test_the_moment_is_one_of_the_wall_clock(server: Server) -> None:
@@ -236,27 +139,6 @@ def test_the_moment_is_one_of_the_wall_clock(server: Server) -> None:
     assert client.asks("stats-job 1")["time-left"] == "100"
     client.says(f"put-at 0 {START_S - 100} 60 1", b"x")
     assert client.asks("stats-job 2")["state"] == "ready"
-
-
-def test_a_moment_is_no_further_ahead_than_the_longest_delay(client: Client) -> None:
-    last = START_S + MAX_AHEAD_S
-    assert client.says(f"put-at 0 {last + 1} 60 1", b"x") == "BAD_FORMAT"
-    assert client.says(f"put-at 0 {'9' * 100} 60 1", b"x") == "BAD_FORMAT"
-    assert client.says(f"put-at 0 {last} 60 1", b"x") == "INSERTED 1"
-    stats = client.asks("stats-job 1")
-    assert stats["delay"] == stats["time-left"] == str(MAX_AHEAD_S)
-
-
-def test_a_moment_that_passes_while_the_job_waits_for_room_is_now() -> None:
-    place = Place()
-    place.budget.largest = None
-    client = place.server.connect()
-    assert client.says(f"put-at 0 {START_S + 2} 60 1", b"x") is None
-    place.server.now_ns += 5 * NS
-    place.budget.largest = 1000
-    place.change()
-    assert client.hears() == "INSERTED 1"
-    assert client.takes() == 1
 
 
 # Tags.

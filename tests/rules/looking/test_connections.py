@@ -55,14 +55,6 @@ def test_a_connection_is_described_with_all_that_there_is_to_say(server: Server)
     assert asker.last is not None and asker.last[1] == server.log.committed_lsn() > 0
 
 
-def test_who_waits_for_the_end_of_a_job_waits(server: Server) -> None:
-    asker, waiter = server.connect(), server.connect()
-    waiter.says(f"wait-job {asker.put()} 60")
-    server.pass_time(4)
-    _, shown = listed(asker.says("list-connections"))
-    assert (shown["role"], shown["waiting"]) == ('"waiting"', "4")
-
-
 @pytest.mark.parametrize("more", [0, 1])
 def test_so_many_reserved_jobs_are_shown_and_all_are_counted(client: Client, more: int) -> None:
     for _ in range(SHOWN_RESERVED + more):

@@ -57,30 +57,6 @@ def ids(client: Client, asked: str) -> list[int]:
     return [job_id for each in pages(client, asked, 3) for job_id in each]
 
 
-def test_a_job_is_shown_with_all_that_there_is_to_say(server: Server, client: Client) -> None:
-    worker = server.connect()
-    client.put(b"four", pri=5, delay=9, ttr=20)
-    assert client.says("list-jobs default all 1") == (
-        "OK 164\r\n---\njobs:\n- id: 1\n  pri: 5\n  state: delayed\n  size: 4\n  age: 0\n"
-        "  delay: 9\n  ttr: 20\n  time-left: 9\n  reserves: 0\n  timeouts: 0\n  releases: 0\n"
-        "  buries: 0\n  kicks: 0\n"
-    )
-    server.pass_time(10)
-    worker.takes()
-    server.pass_time(2)
-    (job,), cursor = page(client, "list-jobs default reserved 1")
-    assert cursor is None
-    assert job == {
-        "id": "1", "pri": "5", "state": "reserved", "size": "4", "age": "12", "delay": "9",
-        "ttr": "20", "time-left": "18", "reserves": "1", "timeouts": "0", "releases": "0",
-        "buries": "0", "kicks": "0", "connection": str(worker.session.number),
-    }  # fmt: skip
-    shown = client.asks("stats-job 1")
-    assert {key: job[key] for key in shown if key not in ("tube", "file")} == {
-        key: shown[key] for key in shown if key not in ("tube", "file")
-    }
-
-
 @pytest.mark.parametrize("state", ["ready", "all"])
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 1000])
 def test_only_a_page_that_has_more_behind_it_has_a_cursor(state: str, limit: int) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.rules.statistics import Tally
-from beanstalk_twisted.wire.commands import COUNTERS
 from beanstalk_twisted.wire.layouts import Values
 from tests.rules.conversation import FACTS, Client, Server
 
@@ -73,13 +72,6 @@ def test_every_answer_is_byte_for_byte_what_the_real_server_gave(server: Server)
     assert set(compared) == {path.name for path in SAMPLES.iterdir()}
 
 
-def test_stats_shows_the_keys_of_beanstalkd_and_no_others() -> None:
-    ours = Server().connect().asks("stats")
-    theirs = [row.split(":")[0] for row in sample("stats-fresh").splitlines()[2:]]
-    assert list(ours) == theirs
-    assert len(theirs) == 51
-
-
 @pytest.mark.parametrize(
     ("identity", "shown"),
     [("f4ed5ca9442bd1cd", "f4ed5ca9442bd1cd"), ("0123456789012345", '"0123456789012345"'),
@@ -92,79 +84,6 @@ def test_an_id_of_the_process_that_looks_like_a_number_is_quoted(identity: str, 
     assert reply is not None and f"\nid: {shown}\n" in reply
 
 
-def test_what_the_process_knows_is_shown_as_it_knows_it(server: Server) -> None:
-    server.facts = {
-        "pid": 1, "version": "0.1", "rusage-utime": "1.000007", "rusage-stime": "12345.678901",
-        "uptime": 99, "binlog-oldest-index": 3, "binlog-current-index": 5,
-        "binlog-records-migrated": 7, "binlog-records-written": 11, "binlog-max-size": 13,
-        "id": "00000000deadbeef", "hostname": "h", "os": "o", "platform": "p",
-    }  # fmt: skip
-    reply = server.connect().says("stats")
-    assert reply is not None
-    assert reply.splitlines()[-16:] == [
-        "total-connections: 1", "pid: 1", 'version: "0.1"', "rusage-utime: 1.000007",
-        "rusage-stime: 12345.678901", "uptime: 99", "binlog-oldest-index: 3",
-        "binlog-current-index: 5", "binlog-records-migrated: 7", "binlog-records-written: 11",
-        "binlog-max-size: 13", "draining: false", "id: 00000000deadbeef", 'hostname: "h"',
-        'os: "o"', 'platform: "p"',
-    ]  # fmt: skip
-
-
-def test_stats_says_whether_the_server_drains_and_how_large_jobs_may_be() -> None:
-    server = Server()
-    client = server.connect()
-    server.queue.puts.is_draining = True
-    server.queue.max_job_bytes = 10
-    stats = client.asks("stats")
-    assert (stats["draining"], stats["max-job-size"]) == ("true", "10")
-
-
-# Counters.
-
-
-SAID = {
-    "put 0 0 1 1": "cmd-put",
-    "peek 99": "cmd-peek",
-    "peek-ready": "cmd-peek-ready",
-    "peek-delayed": "cmd-peek-delayed",
-    "peek-buried": "cmd-peek-buried",
-    "reserve": "cmd-reserve",
-    "reserve-with-timeout 0": "cmd-reserve-with-timeout",
-    "delete 99": "cmd-delete",
-    "release 99 0 0": "cmd-release",
-    "use a": "cmd-use",
-    "watch a": "cmd-watch",
-    "ignore a": "cmd-ignore",
-    "bury 99 0": "cmd-bury",
-    "kick 0": "cmd-kick",
-    "touch 99": "cmd-touch",
-    "stats-job 99": "cmd-stats-job",
-    "stats-tube nosuch": "cmd-stats-tube",
-    "list-tubes": "cmd-list-tubes",
-    "list-tube-used": "cmd-list-tube-used",
-    "list-tubes-watched": "cmd-list-tubes-watched",
-    "pause-tube nosuch 0": "cmd-pause-tube",
-}
-
-
-@pytest.mark.parametrize(("line", "counter"), SAID.items())
-def test_a_command_is_counted_under_its_own_name_also_when_it_finds_nothing(
-    server: Server, client: Client, line: str, counter: str
-) -> None:
-    asking = server.connect()
-    client.says(line, b"x")
-    stats = asking.asks("stats")
-    assert {key for key in COUNTERS if stats[key] != "0"} == {counter, "cmd-stats"}
-    assert stats[counter] == stats["cmd-stats"] == "1"
-
-
-def test_reserve_job_and_kick_job_are_not_counted(client: Client) -> None:
-    client.says("reserve-job 99")
-    client.says("kick-job 99")
-    stats = client.asks("stats")
-    assert {key for key in COUNTERS if stats[key] != "0"} == {"cmd-stats"}
-
-
 # Connections.
 
 
@@ -173,60 +92,6 @@ def connections(client: Client) -> tuple[str, ...]:
     stats = client.asks("stats")
     names = ("current-connections", "current-producers", "current-workers", "current-waiting")
     return tuple(stats[name] for name in (*names, "total-connections"))
-
-
-def test_connections_are_counted_while_they_last_and_in_total(server: Server) -> None:
-    asking = server.connect()
-    assert connections(asking) == ("1", "0", "0", "0", "1")
-    server.connect().leaves()
-    server.connect()
-    assert connections(asking) == ("2", "0", "0", "0", "3")
-
-
-@pytest.mark.parametrize(
-    ("line", "is_worker"),
-    [
-        ("reserve", True),
-        ("reserve-with-timeout 0", True),
-        ("reserve-job 1", True),
-        ("reserve-job 99", False),
-        ("peek-ready", False),
-        ("touch 1", False),
-    ],
-)
-def test_who_reserves_is_a_worker_as_long_as_it_is_connected(line: str, is_worker: bool) -> None:
-    server = Server()
-    asking, client = server.connect(), server.connect()
-    asking.put()
-    client.says(line)
-    assert connections(asking)[2] == str(int(is_worker))
-    client.says("list-tubes")
-    client.leaves()
-    assert connections(asking)[2] == "0"
-
-
-def test_who_has_put_is_a_producer_as_long_as_it_is_connected(server: Server) -> None:
-    asking, client = server.connect(), server.connect()
-    client.put()
-    client.put()
-    assert connections(asking)[1] == "1"
-    client.leaves()
-    assert connections(asking)[1] == "0"
-
-
-def test_who_put_in_vain_is_a_producer_too(server: Server) -> None:
-    asking, client = server.connect(), server.connect()
-    server.queue.puts.is_draining = True
-    client.says("put 0 0 1 1", b"x")
-    assert connections(asking)[1] == "1"
-
-
-def test_tubes_are_counted(client: Client) -> None:
-    client.says("use a")
-    client.says("watch b")
-    assert client.asks("stats")["current-tubes"] == "3"
-    client.says("ignore b")
-    assert client.asks("stats")["current-tubes"] == "2"
 
 
 # Seconds.
