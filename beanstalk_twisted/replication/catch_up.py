@@ -44,9 +44,8 @@ from beanstalk_twisted.storage.opening import cannot_use, load
 T = TypeVar("T")
 
 MAX_DISPLACED: Final = MAX_STEPPED + MAX_IN_FLIGHT
-"""Messages in which a segment may begin behind a record that was refused: its server had all of
-them under way, and ended.  A segment with as many messages behind it, up to where a later one here
-begins, is in place.
+"""Messages in which a segment may begin after a record that was refused: its server had all of them
+under way, and ended.  A segment that begins this far before a later one here is in place.
 """
 
 
@@ -54,12 +53,12 @@ class CaughtUp(NamedTuple):
     """Where to follow.
 
     :ivar position: of the last message that the local log has.
-    :ivar first_positions: of the first message of segments, of the newest ones at least.
-    :ivar fills: whether this server has to, behind this position.
+    :ivar first_positions: of segments, of the newest ones at least; ``older`` headers of those
+        before them that are here, the newest first.
+    :ivar fills: whether this server must fill the stream after this position.
     :ivar last: position of the newest message when catching up began.
-    :ivar displaced_to: of `Gaps`, for what comes behind.
+    :ivar displaced_to: of `Gaps`, for what follows.
     :ivar said: what the newest note says that names a lease: who was active there.
-    :ivar older: headers of the segments here before those, the newest first.
     """
 
     position: int
@@ -76,7 +75,7 @@ class CatchUp:
     """Catches up with a stream, once: keeps the local log as far as the stream has the same bytes.
 
     :ivar state: one of `states.CATCH_UP`.
-    :ivar notes: what it has done, a sentence each, for the server's log.
+    :ivar notes: what it has done, a sentence each.
     """
 
     def __init__(
@@ -221,9 +220,8 @@ class CatchUp:
     async def _common(
         self, found: LocalLog, first: SegmentStart
     ) -> tuple[int | None, dict[int, int]]:
-        """The segment from which on both are compared: the newest sound one that the stream has
-        begun likewise, and that is in place for certain (`MAX_DISPLACED`); and the positions at
-        which those here begin.
+        """The segment from which on both are compared, the newest sound one that both have and that
+        is in place for certain (`MAX_DISPLACED`); and the positions at which those here begin.
         """
         headers = [
             segment.header for segment in reversed(found.survey.segments)
@@ -256,7 +254,7 @@ class CatchUp:
     async def _is_late(
         self, found: LocalLog, first: SegmentStart, positions: dict[int, int]
     ) -> bool:  # fmt: skip
-        """Whether a fenced server began the oldest: all its messages were under way then."""
+        """Return True if a fenced server began the oldest: all its messages were under way."""
         oldest = min(positions)
         [ours] = [s.header for s in found.survey.segments if s.header.seq == oldest]
         at = max(first.position, positions[oldest] - MAX_DISPLACED)

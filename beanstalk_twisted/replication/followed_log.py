@@ -52,16 +52,15 @@ class Piece(NamedTuple):
 
 
 class FollowedLog(LogMarks):
-    """Which writes of a stream go on where a log ends, so that this server can go on with it behind
-    any of them; a `storage.opening.Predecessor`.
+    """Which writes of a stream continue a log, so that this server can go on with it after any of
+    them; a `storage.opening.Predecessor`.
 
     A write that does not go on is passed over: the stream may hold one of a server that was fenced
     while it was under way, or one whose predecessor was refused (docs/replication-log.md, "Who is
     active").
 
-    :ivar segment: number of the newest segment, 0 in an empty log.
-    :ivar last_lsn: LSN of the newest record that was taken in.
-    :ivar end: length of the newest segment.
+    :ivar segment: number of the newest segment, 0 in an empty log; ``end`` its length.
+    :ivar last_lsn: of the newest record that was taken in.
     :ivar term: the newest one in the log that it goes on from.
     """
 
@@ -102,7 +101,7 @@ class FollowedLog(LogMarks):
 
     @property
     def is_whole(self) -> bool:
-        """Whether all segments are here that are not dead, as the log says."""
+        """Return True if all segments are here that are not dead, as the log says."""
         return min(self._ends, default=0) <= max(self.trim_seq, 1)
 
     @property
@@ -113,8 +112,7 @@ class FollowedLog(LogMarks):
     # Taking in.
 
     def take(self, write: Write) -> Piece | Rejected:
-        """Look whether a write goes on where the log ends; if it does the log ends behind it from
-        now on, and whoever has a queue applies it next (`Applying`).
+        """If a write goes on where the log ends, the log ends after it from now on.
 
         :raise Incompatible: it is of another store, or of a version that is not known.
         """

@@ -32,10 +32,8 @@ from beanstalk_twisted.replication.stream.messages import (
 
 
 class StreamHistory:
-    """Segments of a stream as its messages describe them, from one that begins a segment on.
-
-    :ivar headers: of the segments that begin, in order.
-    :ivar trim_seq: segments below are dead.
+    """Segments of a stream as its messages describe them: their headers, in order, and ``trim_seq``
+    below which they are dead.
     """
 
     def __init__(self) -> None:
@@ -73,8 +71,7 @@ def began_alone(
 ) -> SegmentHeader | None:
     """The segment from which on a log was written without the stream; None if there is none.
 
-    :param common: an incarnation; of later ones the stream has the first segment.
-    :param theirs: the headers in the stream from that incarnation on.
+    :param theirs: the headers in the stream from the incarnation ``common`` on.
     """
     known = {each.incarnation for each in theirs}
     before: SegmentHeader | None = None
@@ -182,8 +179,8 @@ NOTHING_COMMON: Final = (
 
 
 class HistoryCheck:
-    """Compares the log here with the stream, from a segment on, up to the first difference; and
-    cuts what follows.  Both in the I/O thread.
+    """Compares the log here with the stream, up to the first difference, and cuts what follows; in
+    the I/O thread.
 
     :ivar has_cut: whether anything but zeros was cut.
     """
@@ -220,8 +217,8 @@ class HistoryCheck:
         return bool(self._ends)
 
     def compare(self, write: Write) -> bool | None:
-        """:return: False if this is the first write that the local log lacks, or has otherwise;
-        None if it counts for nothing.
+        """:return: False if the local log lacks this write, or differs; None if it counts for
+        nothing.
         """
         piece = self._log.take(write)
         if isinstance(piece, Rejected):
@@ -271,9 +268,9 @@ class HistoryCheck:
         return any(end > self._same_to(seq) for seq, end in behind)
 
     def remove_all(self) -> None:
-        """Nothing here can be gone on with: keep copies of what nobody else may have, and begin
-        anew.  That the stream calls segments of these numbers dead says nothing of those here: a
-        start without ``--replicate`` may have begun them.
+        """Remove the log, with copies of what nobody else may have.  That the stream calls segments
+        of these numbers dead says nothing of those here: a start without ``--replicate`` may have
+        begun them.
         """
         for seq in sorted(self._local, reverse=True):
             self._remove(seq, NOTHING_COMMON)

@@ -73,11 +73,10 @@ class ReceiveBuffer:
 
     :ivar following: the subscription; None while nothing is asked for.
     :ivar newest: position of the newest message that was received.
-    :ivar waiting_bytes: of those that were not taken.
-    :ivar old_to: position of the newest message that was in the stream when the silence began: up
-        to it nothing tells of a server that is active now.
-    :ivar moved_ns: when a message came last, or messages were asked for, by the monotonic clock.
-    :ivar behind_since_ns: since when there are any, by the monotonic clock; None if there are none.
+    :ivar old_to: of the newest message that was in the stream when the silence began: up to it
+        nothing tells of a server that is active now.
+    :ivar moved_ns: when a message came last, or messages were asked for.
+    :ivar behind_since_ns: since when there are any; None if there are none.
     """
 
     def __init__(
@@ -97,7 +96,7 @@ class ReceiveBuffer:
         self._received: deque[Message] = deque()
 
     def follow(self) -> None:
-        """Ask for what is behind the newest message that was received."""
+        """Ask for what comes after the newest message that was received."""
         hand_on = partial(self._node.reactor.callFromThread, self._hand_on, self._number)
         self.following = self._node.stream.follow(
             self.newest + 1, partial(hand_on, self._receive), partial(hand_on, self._ended)
@@ -111,7 +110,7 @@ class ReceiveBuffer:
             self.following = None
 
     def _hand_on(self, number: int, hear: Callable[[T], None], heard: T) -> None:
-        """What came in another thread; nothing, if its subscription was left meanwhile."""
+        """Drop what came in another thread if its subscription was left meanwhile."""
         if number == self._number:
             try:
                 hear(heard)
@@ -119,14 +118,14 @@ class ReceiveBuffer:
                 self._failed(Failure())
 
     def follow_anew(self) -> None:
-        """There are messages, and for the time of a lease none has come: ask for them anew."""
+        """There are messages, and for the time of a lease none has come: ask for them again."""
         self.leave()
         self.follow()
         self._silence.heard(self._node.now_ns())
 
     def is_reading(self, patience_ns: int) -> bool:
-        """Whether messages up to ``old_to`` are on their way.  If none has come for this time they
-        have expired, or have to be asked for anew.
+        """Return True if messages up to ``old_to`` are on their way: if none has come for this time
+        they have expired, or must be asked for again.
         """
         return self.newest < self.old_to and self._node.now_ns() < self.moved_ns + patience_ns
 
@@ -171,29 +170,28 @@ class ReceiveBuffer:
 
 
 CATCHES_UP: Final = "catches up with the stream"
-"""What a standby does in the beginning, in words; how far it is comes behind a colon."""
+"""What a standby does first, in words; how far it is follows after a colon."""
 
 FOLLOWS: Final = "follows the active server"
 HEARS_NOTHING: Final = "hears nothing: the stream does not answer"
-"""What a standby does that has caught up, in words; the second one until the next message comes."""
+"""What a standby does that has caught up; the second one until the next message comes."""
 
 SAID_OF: Final = {
     states.PROBING: "looks for the end of the stream",
     states.PROMOTING: "begins a term: waits until the stream has accepted that",
 }
-"""What it does in some of its states, in words; in others it follows."""
+"""What it does in some of its states; in others it follows."""
 
 
 class StandbyFigures(NamedTuple):
     """How a standby does, as of now.
 
-    :ivar doing: what, in words; ``trouble`` why it takes long, as the stream says, if it does.
+    :ivar doing: in words; ``trouble`` why that takes long, as the stream says, if it does.
     :ivar active: the name of the active server; empty if none has said its name.
     :ivar position: of the newest message that was applied; ``lsn`` of the newest record.
-    :ivar lag_records: records that are received and not applied; ``lag_bytes`` bytes of messages
-        that are not, or are not on the disk; ``lag_s`` since when there are any, seconds.
-    :ivar is_in_sync: whether it has all that was in the stream when it began, and so may become
-        active.
+    :ivar lag_records: received and not applied; ``lag_bytes`` of messages that are not, or are not
+        on the disk; ``lag_s`` since when there are any, seconds.
+    :ivar is_in_sync: it has all that was in the stream when it began, so it may become active.
     """
 
     doing: str
@@ -215,10 +213,10 @@ def why_not_in_sync(
     url: str, mark: FillMark, is_silent: bool, position: int, read_to: int, log: FollowedLog,
     gaps: Gaps,
 ) -> str:  # fmt: skip
-    """What a follower does beside following; empty for nothing.
+    """What a standby waits for before it may become active; empty for nothing.
 
-    :param mark: whether another server fills the stream, which is_silent or not.
-    :param position: of the newest message that was applied, of those up to read_to.
+    :param is_silent: of the server that fills the stream, if ``mark`` says that one does.
+    :param position: of the newest message that was applied, of those up to ``read_to``.
     """
     if mark.is_filling:
         filler = read_note(mark.text).name or "another server"
@@ -242,11 +240,10 @@ def why_not_in_sync(
 
 
 def why_active(handed_over_by: str, active: str, lease_s: float, is_empty: bool) -> str:
-    """Why a standby's turn has come.
+    """Why a standby becomes active.
 
-    :param handed_over_by: who has ended in order; ``active`` who was active last: names, empty if
-        there is none.
-    :param lease_s: for how long nobody was heard.
+    :param handed_over_by: the name of a server that has ended in order, or empty; ``active`` of the
+        one that was active last, for ``lease_s`` silent.
     """
     if handed_over_by:
         return f"{handed_over_by} has handed over"

@@ -53,26 +53,23 @@ from beanstalk_twisted.replication.stream_reading import Behind
 from beanstalk_twisted.replication.waits import Node, Waits, in_reactor
 
 MAX_AHEAD_BYTES: Final = 32 << 20
-"""Bytes that were received and are not applied, or not on the disk, above which nothing more is
-asked for: a tenth of a second of what can be applied.
-"""
+"""Bytes received and not applied, or not on the disk, above which nothing more is asked for."""
 
 SLICE_BYTES: Final = 1 << 20
 """Bytes of messages that one turn looks at, at most: 1 ms for their checksums."""
 
 MAX_REJECTED: Final = 100
-"""Writes in a row that do not continue the log here, after which it is taken for the wrong one and
-this server catches up again: a server that was fenced leaves one.
+"""Writes in a row that do not continue the log here, after which this server catches up again: a
+server that was fenced leaves one.
 """
 
 
 class Standby:
-    """Follows one stream with one queue, once: it catches up with it, follows it, and when
-    the active server is silent for the time of a lease it begins the next segment, first in the
-    stream, then here.
+    """Catches up with one stream, once, and follows it; when the active server is silent for the
+    time of a lease it begins the next segment, first in the stream, then here.
 
     :ivar state: one of `states.STANDBY`.
-    :ivar notes: what the catch-up has done, a sentence each; whoever has logged them may empty it.
+    :ivar notes: what the catch-up has done, a sentence each, until they are logged.
     :ivar heard_lease_s: the lease of the active server, as it says; 0 before it has.
     :cvar publisher: appends this server's messages, from its first one on.
     """
@@ -159,7 +156,7 @@ class Standby:
 
     @property
     def known_to(self) -> int:
-        """Up to which position it knows the stream, but for heartbeats."""
+        """The position up to which it knows the stream, except heartbeats."""
         return self._gaps.known_to(self._position)
 
     @property
@@ -221,7 +218,7 @@ class Standby:
         self._look_at(self._silence.over_ns())
 
     async def _fill(self, position: int) -> None:
-        """The stream has no log, or part of the one that is here: fill it, and begin a segment."""
+        """Fill the stream, which has no log or a part of the one here, and begin a segment."""
         self._progress = "fills the stream"
         size = 0
 
@@ -433,9 +430,9 @@ class Standby:
         self._look_at(max(self._silence.over_ns(), self._node.now_ns() + int(RETRY_S * 1e9)))
 
     async def _go_to_end(self, ends: Ends) -> None:
-        """Something was appended behind the last message that was received.  It is on its way,
+        """Something was appended after the last message that was received.  It is on its way,
         unless it was heartbeats, and they have expired.  Then append a message that does not: when
-        that is received nothing before it can be on its way, whoever of NATS has answered here.
+        that is received nothing before it can be on its way.
         """
         found = await self._poller.ask(partial(self._node.stream.read, self._position + 1))
         if not self._is_silent:

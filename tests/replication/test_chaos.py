@@ -13,7 +13,7 @@ from tests.replication.chaos.__main__ import too_low
 from tests.replication.chaos.clients import Journal
 from tests.replication.chaos.unsynced import MESSAGES
 
-SECONDS = 60
+SECONDS = 45
 
 
 def run(folder: Path, seconds: int, *options: str) -> tuple[int, str]:

@@ -17,7 +17,7 @@ QUICK: Final = range(15, 27)
 """Schedules in `make test`, others than those of `test_states`; each costs some 80 ms of processor.
 """
 
-MANY: Final = 500
+MANY: Final = 300
 """Schedules in `make test-all`."""
 
 

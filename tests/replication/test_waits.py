@@ -3,6 +3,7 @@
 from concurrent.futures import Future
 from typing import Any
 
+import pytest
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
@@ -13,31 +14,24 @@ from tests.replication.stream.memory import MemoryLog, MemoryStream
 from tests.replication.world import Process
 
 
-def test_an_answer_is_told_in_the_reactors_turn() -> None:
-    reactor, asked, answers = Process(), Future[int](), list[int]()
-    in_reactor(asked, reactor).addCallback(answers.append)
-    asked.set_result(7)
-    assert not answers
+@pytest.mark.parametrize("is_dropped", [False, True])
+@pytest.mark.parametrize("error", [None, Unreachable("nobody answers")])
+def test_an_answer_comes_in_the_reactors_turn_unless_nobody_waits(
+    error: Unreachable | None, is_dropped: bool
+) -> None:
+    reactor, asked, told = Process(), Future[int](), list[Any]()
+    answer = in_reactor(asked, reactor).addErrback(lambda failure: failure.type)
+    answer.addCallback(told.append)
+    if is_dropped:
+        answer.cancel()
+        assert told.pop() is CancelledError
+    if error is None:
+        asked.set_result(7)
+    else:
+        asked.set_exception(error)
+    assert not told
     reactor.settle()
-    assert answers == [7]
-
-
-def test_what_an_answer_raises_is_its_failure() -> None:
-    reactor, asked, failures = Process(), Future[int](), list[Failure]()
-    in_reactor(asked, reactor).addErrback(failures.append)
-    asked.set_exception(Unreachable("nobody answers"))
-    reactor.settle()
-    assert [failure.type for failure in failures] == [Unreachable]
-
-
-def test_an_answer_that_nobody_waits_for_any_more_is_dropped() -> None:
-    reactor, asked, failures = Process(), Future[int](), list[Failure]()
-    answer = in_reactor(asked, reactor)
-    answer.addErrback(failures.append)
-    answer.cancel()
-    asked.set_result(7)
-    reactor.settle()
-    assert [failure.type for failure in failures] == [CancelledError]
+    assert told == ([] if is_dropped else [7 if error is None else Unreachable])
 
 
 def test_all_that_is_waited_for_ends_at_once() -> None:

@@ -16,11 +16,8 @@ from beanstalk_twisted.binlog.segments.format import SegmentHeader
 from beanstalk_twisted.replication.stream.interface import MAX_MESSAGE_BYTES
 from beanstalk_twisted.replication.stream.messages import (
     BEGINS,
-    CONTINUES,
     HEADER,
-    MORE,
     PART_BYTES,
-    SEALS,
     Assembler,
     FillMark,
     Kind,
@@ -83,14 +80,6 @@ def test_a_write_is_read_as_it_was_sent(write: Write) -> None:
 )
 def test_a_note_is_read_as_it_was_sent(kind: Kind, lsn: int, time_ns: int, text: bytes) -> None:
     assert decode(encode_note(kind, lsn, time_ns, text)) == Note(kind, lsn, time_ns, text)
-
-
-@pytest.mark.parametrize("flags", range(16))
-def test_every_flag_is_read_by_itself(flags: int) -> None:
-    part = decode(with_checksum(struct.pack("<4sBBHQQQQ", b"BTR1", 1, flags, 0, 1, 2, 3, 4)))
-    assert isinstance(part, Part)
-    assert (part.write.begins, part.write.seals) == (bool(flags & BEGINS), bool(flags & SEALS))
-    assert (part.has_more, part.continues) == (bool(flags & MORE), bool(flags & CONTINUES))
 
 
 @pytest.mark.parametrize(

@@ -56,56 +56,51 @@ def warnings(
     return asyncio.run(sync_warnings("nats://a/q", address, limit_s))
 
 
-def test_who_says_that_it_syncs_always_is_not_warned_of_and_who_does_not_is() -> None:
-    for said, count in ((ALWAYS, 0), (SELDOM, 1)):
-        with saying(GREETING, False) as server, saying(HTTP + said) as monitor:
-            found = warnings([server], [monitor])
-            assert len(found) == count
-    assert f"127.0.0.1:{server} syncs every 120 s only" in found[0]
+def config(text: bytes) -> bytes:
+    """The answer of a monitor with this configuration of JetStream."""
+    return HTTP + b'{"server_id": "NA", "config": %b}' % text
 
 
-def test_the_monitor_of_another_server_counts_neither_for_nor_against_one() -> None:
-    for said in (ALWAYS, SELDOM):
-        other = said.replace(b"NA", b"NB")
-        with saying(GREETING, False) as server, saying(HTTP + other) as monitor:
-            (warning,) = warnings([server], [monitor])
-            assert f"127.0.0.1:{server} could not be asked" in warning
-            assert "is the monitor of another server" in warning and "?monitor=PORT" in warning
+NOT_ASKED = "could not be asked whether it syncs"
+OTHER_MONITOR = "it is the monitor of another server: name one for each, in the order of the URL: ?"
+NOT_NATS = "no server of NATS answers there"
 
 
 @pytest.mark.parametrize(
-    "said",
+    ("greeting", "said", "warned"),
     [
-        GREETING,
-        b"",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{}",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n{",
-        HTTP + b"{}",
-        HTTP + b'{"server_id": "NA", "config": null}',
-        HTTP + b"[" * 100_000,
-        HTTP + b'{"server_id": "NA", "config": {"sync_interval": "120000000000"}}',
-        HTTP + b'{"server_id": "NA", "config": {"sync_interval": -5}}',
-        HTTP + b'{"server_id": "NA", "config": {"sync_interval": true}}',
-        HTTP + b'{"server_id": "NA", "config": {"sync_interval": 1e999}}',
-        HTTP + b'{"server_id": "NA", "config": {"sync_interval": %d}}' % (1 << 63),
-        HTTP + b'{"server_id": "NA", "config": {"sync_interval": 1%b}}' % (b"0" * 400),
-        HTTP + b'{"server_id": "NA", "config": {"sync_interval": 1%b}}' % (b"0" * 5000),
-        b"HTTP/1.1 404 Not Found\r\n\r\n",
+        (GREETING, HTTP + ALWAYS, ""),
+        (GREETING, HTTP + SELDOM, "syncs every 120 s only"),
+        (GREETING, config(b'{"sync_interval": %d}' % ((1 << 63) - 1)), "every 9.22337e+09 s only"),
+        (GREETING, HTTP + ALWAYS.replace(b"NA", b"NB"), OTHER_MONITOR),
+        (GREETING, HTTP + SELDOM.replace(b"NA", b"NB"), OTHER_MONITOR),
+        *((GREETING, said, NOT_ASKED) for said in (
+            GREETING, b"", b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{}",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n{",
+            HTTP + b"{}", HTTP + b"[" * 100_000, b"HTTP/1.1 404 Not Found\r\n\r\n",
+            config(b"null"), config(b'{"sync_interval": "120000000000"}'),
+            config(b'{"sync_interval": -5}'), config(b'{"sync_interval": true}'),
+            config(b'{"sync_interval": 1e999}'), config(b'{"sync_interval": %d}' % (1 << 63)),
+            config(b'{"sync_interval": 1%b}' % (b"0" * 400)),
+            config(b'{"sync_interval": 1%b}' % (b"0" * 5000)),
+        )),
+        *((greeting, HTTP + ALWAYS, NOT_NATS) for greeting in (
+            b"", b"hello\r\n", b"INFO {}\r\n", b'INFO {"server_id": 1}\r\n', b"INFO []\r\n",
+            b"INFO " + b"[" * 100_000,
+        )),
     ],
-)
-def test_what_does_not_answer_as_a_monitor_of_nats_is_warned_of(said: bytes) -> None:
-    with saying(GREETING, False) as server, saying(said) as monitor:
-        [warning] = warnings([server], [monitor])
-    assert f"127.0.0.1:{server} could not be asked" in warning
-    assert f"http://127.0.0.1:{monitor}/jsz?config=1" in warning
-    assert not warning.endswith(": ") and "\n" not in warning
-
-
-def test_the_longest_interval_that_nats_can_have_is_told() -> None:
-    longest = b'{"server_id": "NA", "config": {"sync_interval": %d}}' % ((1 << 63) - 1)
-    with saying(GREETING, False) as server, saying(HTTP + longest) as monitor:
-        [warning] = warnings([server], [monitor])
-    assert "syncs every 9.22337e+09 s only" in warning
+)  # fmt: skip
+def test_who_is_not_known_to_sync_always_is_warned_of(
+    greeting: bytes, said: bytes, warned: str
+) -> None:
+    with saying(greeting, False) as server, saying(said) as monitor:
+        found = warnings([server], [monitor])
+    assert len(found) == bool(warned)
+    for warning in found:
+        assert f"127.0.0.1:{server} " in warning and warned in warning
+        assert not warning.endswith(": ") and "\n" not in warning
+        is_of_monitor = warned in (NOT_ASKED, OTHER_MONITOR)
+        assert (f"http://127.0.0.1:{monitor}/jsz?config=1" in warning) is is_of_monitor
 
 
 @pytest.mark.parametrize("again", [b" ", b"HTTP/1.1 100 Continue\r\n\r\n"])
@@ -136,23 +131,6 @@ def test_an_answer_has_a_largest_size(over: int) -> None:
         [warning] = warnings([server], [monitor])
     assert ("syncs every 120 s only" in warning) is (not over)
     assert warning.endswith("more than 1024 KiB have come") is bool(over)
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        b"",
-        b"hello\r\n",
-        b"INFO {}\r\n",
-        b'INFO {"server_id": 1}\r\n',
-        b"INFO []\r\n",
-        b"INFO " + b"[" * 100_000,
-    ],
-)
-def test_what_does_not_greet_as_a_server_of_nats_is_warned_of(said: bytes) -> None:
-    with saying(said, False) as server:
-        [warning] = warnings([server], [1])
-    assert "no server of NATS answers there" in warning
 
 
 def test_a_server_and_a_monitor_that_are_not_there_could_not_be_asked() -> None:
