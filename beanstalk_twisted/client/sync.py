@@ -343,8 +343,7 @@ class Client(Commands, Blocking):
         """
         if self._link is not None:
             self._end(errors.Closed("the wait for an answer was interrupted"))
-        if not request.is_done:
-            request.cancel()
+        self._continuity.forget(request)
 
     def _connect_for_waiting(self, *, may_try: bool = True) -> None:
         """Connect, and send what waits for that, or fail it."""

@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from threading import Event, Thread
+from typing import Any
 
 import pytest
 
 from beanstalk_twisted.client import errors, sync
 from beanstalk_twisted.client.sync import WINDOW
 from beanstalk_twisted.testing import BeanstalkServer
+from tests.interruption import Interruption, files_of
 from tests.script_server import Listener, answer, hang
 
 
@@ -303,3 +306,64 @@ def test_threads_share_a_client(queue: sync.Client) -> None:
     for thread in threads:
         thread.join()
     assert sorted(ids) == list(range(1, 201))
+
+
+class Jobs:
+    """A server within the process that only takes jobs.
+
+    :ivar bodies: of all jobs, in their order.
+    """
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+        self._replies = b""
+        self._poll, self._peer = socket.socketpair()
+
+    def make(self, *asked: object) -> Any:
+        self._replies = b""
+        return self
+
+    def send(self, data: bytes | memoryview, flags: int) -> int:
+        if bytes(data).startswith(b"put"):
+            self.bodies.append(bytes(data).split(b"\r\n")[1])
+            self._replies += b"INSERTED %d\r\n" % len(self.bodies)
+        else:
+            self._replies += b"USING default\r\n"
+        return len(data)
+
+    def recv(self, size: int, flags: int) -> bytes:
+        if not self._replies:
+            raise BlockingIOError
+        received, self._replies = self._replies, b""
+        return received
+
+    def setblocking(self, is_blocking: bool) -> None: ...
+
+    def setsockopt(self, *option: object) -> None: ...
+
+    def fileno(self) -> int:
+        return self._poll.fileno()
+
+    def close(self) -> None: ...
+
+
+def test_a_put_interrupted_at_any_moment_is_not_sent_later_and_leaves_no_answer() -> None:
+    files = files_of("client.sync", "client.sockets", "client.core", "client.commands")
+    at, server = 0, Jobs()
+    while True:
+        at += 1
+        queue = sync.Client(make_socket=server.make)
+        queue.connect()
+        server.bodies.clear()
+        with (
+            Interruption(files, at, Interrupted()) as interruption,
+            contextlib.suppress(Interrupted),
+        ):
+            queue.put(b"lost")
+        lost = list(server.bodies)
+        assert lost in ([], [b"lost"])
+        assert queue.put(b"x") == len(server.bodies)
+        assert server.bodies == [*lost, b"x"], interruption.where
+        if not interruption.where:
+            break
+    assert at > 100
