@@ -4,7 +4,6 @@ table ``open``, from which a process goes on that was killed.
 """
 
 import json
-import time
 from collections.abc import Iterator, Mapping
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -49,7 +48,7 @@ from binlog_tools.spark.histories.records import (
 from binlog_tools.spark.histories.tables import ATTEMPTS, LIFETIMES, TUBE_MINUTES, of_days
 from binlog_tools.spark.reading.options import Streamed
 from binlog_tools.spark.source import stream_reader
-from binlog_tools.spark.storing import open_stored
+from binlog_tools.spark.storing import Replaced, open_stored
 from binlog_tools.spark.tables.increments import LAYOUTS, OPEN
 
 if TYPE_CHECKING:
@@ -308,7 +307,6 @@ class LiveTables:
             for name in names
         }  # fmt: skip
         self.rows = dict.fromkeys(SCHEMAS, 0)
-        self.step_s = 0.0
         self._commits = dict.fromkeys(names, 0)
         self._records = 0
         known = self._tables[OPEN].read().replace_schema_metadata(None).cast(_EVENTS)
@@ -325,7 +323,6 @@ class LiveTables:
 
         :raise TableError: ``TABLE_BUSY``: another process keeps these tables.
         """
-        begun = time.monotonic()
         events = events.select(TAKEN).combine_chunks()
         for name in sorted(filter(None, pc.unique(events["server"]).to_pylist())):
             if name not in self.servers:
@@ -336,7 +333,6 @@ class LiveTables:
         self._records += events.num_rows
         if self._records >= max(OPEN_RECORDS, self.open_records):
             self.store_open()
-        self.step_s = time.monotonic() - begun
 
     @property
     def open_records(self) -> int:
@@ -371,7 +367,7 @@ class LiveTables:
             self.rows[name] += rows.num_rows
 
     def _write(
-        self, name: str, rows: pa.Table, replaced: str | None, progress: Mapping[str, int]
+        self, name: str, rows: pa.Table, replaced: Replaced | None, progress: Mapping[str, int]
     ) -> None:
         table = self._tables[name]
         table.write(rows.cast(LAYOUTS[name].schema), replaced, progress)
@@ -388,7 +384,7 @@ class LiveTables:
         closed = {_minute_of(name): each.closed for name, each in self.servers.items()
                   if each.closed is not None}  # fmt: skip
         rows = pa.concat_tables([_EVENTS.empty_table(), *parts])
-        self._write(OPEN, rows, "", {**reached, **closed})
+        self._write(OPEN, rows, lambda part: True, {**reached, **closed})
 
 
 _EVENTS: Final = arrow_schema(TAKEN)

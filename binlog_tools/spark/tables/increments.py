@@ -7,6 +7,7 @@ least of these LSNs.
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import date, timedelta
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
@@ -51,7 +52,7 @@ from binlog_tools.spark.histories.tables import (
     WORKERS,
     of_days,
 )
-from binlog_tools.spark.storing import Layout, Location, StoredTable, open_stored
+from binlog_tools.spark.storing import Layout, Location, Replaced, StoredTable, open_stored
 from binlog_tools.spark.tables.engines import InProcess, Noted, Plan, Progress, Spark, gathered
 from binlog_tools.spark.tasks import Rows, rows_of
 
@@ -248,7 +249,8 @@ class _Run:
         if name == OPEN:
             next_days = self._plan.next_days()
             progress |= {_day_of(server): next_days[server] for server in self._noted.last}
-        count, replaced = 0, self._replaced(layout)
+        count = 0
+        replaced: Replaced | None = self._replaced(layout)
         parts = self._spool.take(layout)
         rows = next(parts)
         for more in parts:
@@ -258,20 +260,18 @@ class _Run:
         self._stored[name].write(rows, replaced, progress)
         return Updated(name, count + rows.num_rows)
 
-    def _replaced(self, layout: Layout) -> str | None:
-        """The partitions of a table that this increment has made again."""
-        if not layout.partition_by:
-            return ""
+    def _replaced(self, layout: Layout) -> Replaced:
+        """Choose the partitions of a table that this increment has made again."""
+        servers = self._noted.last.keys()
         if "incarnation" in layout.partition_by:
-            parts = [f"(server = {_sql(server)} AND incarnation >= {first})"
-                     for server, first in self._incarnations().items()]  # fmt: skip
-        elif "date" in layout.partition_by:
-            parts = [f"(server = {_sql(server)} AND date >= '{date}')"
-                     for server in self._noted.last
-                     for date in [np.datetime64(self._days.get(server, 0), "D")]]  # fmt: skip
-        else:
-            parts = [f"server = {_sql(server)}" for server in self._noted.last]
-        return " OR ".join(parts)
+            firsts = self._incarnations()
+            return lambda part: (
+                part["server"] in firsts and part["incarnation"] >= firsts[part["server"]]
+            )
+        if "date" in layout.partition_by:
+            days = {server: _date(self._days.get(server, 0)) for server in servers}
+            return lambda part: part["server"] in days and part["date"] >= days[part["server"]]
+        return lambda part: part.get("server") in servers or not part
 
     def _minutes(self) -> Iterator[pa.Table]:
         added = counters.merged(_unified(self._counters))
@@ -328,8 +328,8 @@ def _day_of(server: str) -> str:
     return f"{server}/day"
 
 
-def _sql(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+def _date(day: int) -> date:
+    return date(1970, 1, 1) + timedelta(day)
 
 
 def _unified(tables: Iterable[pa.Table]) -> list[pa.Table]:
