@@ -9,7 +9,6 @@ from typing import Final
 
 from binlog_tools.spark.definitions.columns import COLUMNS, Column
 from binlog_tools.spark.reading.options import OPTIONS, STREAM_OPTIONS
-from binlog_tools.spark.stream_metrics import METRICS
 from binlog_tools.spark.writing.job_rows import COLUMNS as JOB_COLUMNS
 from binlog_tools.spark.writing.job_rows import OPTIONS as SINK_OPTIONS
 
@@ -40,7 +39,6 @@ TABLES: Final = {
     "columns": _columns(COLUMNS),
     "options": _pairs("option", "value", OPTIONS),
     "stream options": _pairs("option", "value", STREAM_OPTIONS),
-    "metrics": _pairs("metric", "meaning", {name: text for name, (_, text) in METRICS.items()}),
     "jobs": _columns(JOB_COLUMNS),
     "sink options": _pairs("option", "value", SINK_OPTIONS),
 }

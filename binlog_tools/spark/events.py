@@ -67,11 +67,10 @@ class Written(NamedTuple):
     version: int | None
 
 
-def write_events(asked: Asked, place: str, rewrite: bool = False) -> Written:
+def write_events(asked: Asked, place: str) -> Written:
     """Bring the table up to date with the logs, in commits of some `TASK_BYTES` of them.
 
     :param asked: what is read, without conditions.
-    :param rewrite: read these stores from the beginning, in the place of all rows they have.
     :raise SourceError: a log cannot be read, lacks what comes next, or is of another history.
     :raise TableError: the place has something else, or others write it, or its servers have other
         names.
@@ -88,22 +87,16 @@ def write_events(asked: Asked, place: str, rewrite: bool = False) -> Written:
     stores = {store_of(item): item.place.server for item in items if item.place is not None}
     told = table.progress(_names(items, stores))
     _refuse_renamed(table, stores, told)
-    if rewrite:
-        _refuse_loss(table, stores, items)
-    known = {} if rewrite else told
-    refuse_other_histories(items, known)
-    news = list(increment(items, known, asked.damage == "skip"))
-    replaced = _of_stores(stores) if rewrite else None
-    forgotten = dict.fromkeys(_marked(stores) & told.keys(), 0) if rewrite else {}
+    refuse_other_histories(items, told)
+    news = list(increment(items, told, asked.damage == "skip"))
     done = problems = 0
     tasks = tasks_of(news, TASK_BYTES)
     for task in tasks or [()]:
         rows = _rows(asked, task, _layout(names).schema)
         reached = _reached(task, stores, rows)
-        progress = {**forgotten, **reached, **marks_of(task)}
-        if rows.num_rows or replaced or not progress.items() <= told.items():
-            table.write(rows, replaced, progress)
-            replaced, forgotten = None, {}
+        progress = {**reached, **marks_of(task)}
+        if rows.num_rows or not progress.items() <= told.items():
+            table.write(rows, None, progress)
         done += rows.num_rows
         problems += rows.num_rows - rows["problem"].null_count
     segments = {
@@ -117,14 +110,11 @@ def _layout(names: Iterable[str]) -> Layout:
     return Layout(NAME, schema, PARTITION_BY)
 
 
-def _marked(stores: Iterable[str]) -> set[str]:
-    return {name for store in stores for name in mark_names(store)}
-
-
 def _names(items: Iterable[Share | Trouble], stores: Mapping[str, str]) -> set[str]:
     """Of all progress that counts for these logs."""
     own = {_named(*each) for each in stores.items()}
-    return {*map(store_of, items), *own, *_marked(stores)}
+    marks = {name for store in stores for name in mark_names(store)}
+    return {*map(store_of, items), *own, *marks}
 
 
 def _named(store: str, server: str) -> str:
@@ -146,28 +136,6 @@ def _refuse_renamed(table: StoredTable, stores: Mapping[str, str], told: Mapping
             continue
         raise TableError("TABLE_OPTION", f"{table.location}: {what}; give --servers as when it was "
                          "first written, or write a new table")  # fmt: skip
-
-
-def _refuse_loss(
-    table: StoredTable, stores: Mapping[str, str], items: Iterable[Share | Trouble]
-) -> None:
-    """:raise TableError: the table has older records than these logs, which would be lost."""
-    first: dict[str, int] = {}
-    for item in items:
-        if isinstance(item, Share):
-            first.setdefault(item.place.server, item.stretch.first_lsn)
-    for file in table.files():
-        server, span = file.partition["server"], file.lsns
-        if server in first and span is not None and span[0] < first[server]:
-            raise TableError("TABLE_OPTION", f"{table.location}: it has records of {server} from "
-                             f"LSN {span[0]} on, and the logs from {first[server]} on: they would "
-                             "be lost; name the archive too")  # fmt: skip
-
-
-def _of_stores(stores: Mapping[str, str]) -> str:
-    """The rows of these stores, and those of no store, as SQL."""
-    names = ", ".join("'" + name.replace("'", "''") + "'" for name in stores.values())
-    return f"server IN ({names}) OR server IS NULL" if names else "server IS NULL"
 
 
 def _rows(asked: Asked, task: Task, schema: pa.Schema) -> pa.Table:

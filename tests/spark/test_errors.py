@@ -14,8 +14,8 @@ from tests.tools.cli.newer_logs import FIELDS, NEWER, WRITER, newer_log
 from tests.tools.folders import contents, written
 
 COMMANDS = {
-    "events": ("events", "LOG", "-o", "NEW", "--damage", "skip", "--dry-run"),
-    "tables": ("tables", "LOG", "-o", "NEW", "--damage", "skip", "--dry-run"),
+    "events": ("events", "LOG", "-o", "NEW", "--damage", "skip"),
+    "tables": ("tables", "LOG", "-o", "NEW", "--damage", "skip"),
 }  # fmt: skip
 
 

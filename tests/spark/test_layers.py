@@ -31,7 +31,6 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # What users import or run.
     "source": BELOW | {"files", "segments", "reading", "following"},
     "sink": BELOW | {"writing"},
-    "stream_metrics": BELOW | {"following"},
     "live": BELOW | {"histories", "storing", "reading", "following", "source", "tables"},
     "report": BELOW | {"reporting"},
     "tasks": BELOW | {"storing", "reading"},
@@ -39,7 +38,6 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "session": BELOW | {"source", "sink"},
     "cli": BELOW | {
         "segments", "reading", "following", "storing", "tables", "events", "session", "live",
-        "stream_metrics",
     },
     "__main__": BELOW | {"cli"},
 }  # fmt: skip

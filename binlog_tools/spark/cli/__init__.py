@@ -2,5 +2,5 @@
 Spark part that prints and exits.
 
 What the commands of `main` do is done in the other packages: `segments`, `reading`, `following`,
-`storing`, `tables`, `events`, `session`, `live`, `stream_metrics`.
+`storing`, `tables`, `events`, `session`, `live`.
 """

@@ -33,7 +33,6 @@ from binlog_tools.spark.reading.options import parse_options
 from binlog_tools.spark.segments.wanted import DAMAGE_CHOICES
 from binlog_tools.spark.session import explained
 from binlog_tools.spark.storing import RETENTION_HOURS, open_stored
-from binlog_tools.spark.stream_metrics import MetricsServer, Sample
 from binlog_tools.spark.tables.engines import InProcess, Spark
 from binlog_tools.spark.tables.increments import INTERNAL, Updated, update
 
@@ -43,13 +42,9 @@ from binlog_tools.spark.tables.increments import INTERNAL, Updated, update
 @click.option("--body/--no-body", default=False, help="Whether bodies are in the table.")
 @click.option("--live", type=click.Choice(["include", "skip"]), default="include",
               show_default=True, help="The segment that a server is writing.")  # fmt: skip
-@click.option("--rewrite", is_flag=True,
-              help="Read these logs from the beginning, and replace the rows they have."
-              )  # fmt: skip
 def events(
-    inputs: tuple[str, ...], output: str, damage: str, servers: str, body: bool, live: str,
-    rewrite: bool,
-) -> None:  # fmt: skip
+    inputs: tuple[str, ...], output: str, damage: str, servers: str, body: bool, live: str
+) -> None:
     """Write logs as one events table, or what is new in them into the table."""
     with explained():
         given = {"path": inputs[0], "copies": "keep", "records": "history", "tags": "true",
@@ -57,13 +52,13 @@ def events(
                  "live": live}  # fmt: skip
         asked = parse_options(given)._replace(paths=inputs)
         with line("events") as say:
-            done = write_events(asked, output, rewrite)
+            done = write_events(asked, output)
             segments, rows = told(done.segments, "segment"), told(done.rows, "row")
             say(f"{segments}, {rows} written to {output}")
     if done.problems:
         rows = "1 row tells" if done.problems == 1 else f"{done.problems} rows tell"
         aside(f"{rows} of damage (problem is not null); when it is repaired, "
-              "write these logs again with --rewrite")  # fmt: skip
+              "write a new table")  # fmt: skip
 
 
 @click.command()
@@ -121,11 +116,9 @@ def _next(updated: Iterator[Updated]) -> Updated | None:
               help="What to do about damage in logs.")  # fmt: skip
 @click.option("--max-bytes", default=BATCH_BYTES, show_default=True, help="What a step reads.")
 @click.option("--once", is_flag=True, help="End with what there is.")
-@click.option("--metrics", type=click.IntRange(0, 65535), metavar="PORT",
-              help="Serve /metrics on this port of 127.0.0.1; 0: any.")  # fmt: skip
 def live(
     logs: tuple[str, ...], output: str, archive: str | None, servers: str, damage: str,
-    max_bytes: str, once: bool, metrics: int | None,
+    max_bytes: str, once: bool,
 ) -> None:  # fmt: skip
     """Keep lifetimes, attempts and tube_minutes up to date in OUTPUT, as Delta tables.
 
@@ -138,7 +131,7 @@ def live(
         kept = LiveTables(output)
         follower = Follower(request, kept)
         aside(begin_text(follower.behind()))
-        with _served(follower, kept, metrics), _interrupted() as is_over:
+        with _interrupted() as is_over:
             began = time.monotonic()
             follower.run(is_over, once)
         for name, rows in kept.rows.items():
@@ -169,40 +162,6 @@ def _interrupted() -> Iterator[Event]:
     finally:
         for number, handler in zip(signals, before, strict=True):
             signal.signal(number, handler)
-
-
-LIVE_METRICS: Final = {
-    "beanstalk_live_lag_records": ("gauge", "Durable records that no table has yet."),
-    "beanstalk_live_lag_bytes": ("gauge", "Bytes of their frames."),
-    "beanstalk_live_lag_seconds": ("gauge", "Age of the oldest of them; 0: there is none."),
-    "beanstalk_live_open_records": ("gauge", "Records of jobs that are not gone, in memory."),
-    "beanstalk_live_step_seconds": ("gauge", "How long the newest step took."),
-    "beanstalk_live_rows_total": ("counter", "Rows that came into a table, by `table`."),
-}
-"""Of `live`; those of the lag have the label ``server``."""
-
-
-@contextmanager
-def _served(follower: Follower, kept: LiveTables, port: int | None) -> Iterator[None]:
-    if port is None:
-        yield
-        return
-    server = MetricsServer(LIVE_METRICS, lambda: _samples(follower, kept), port)
-    Output().line(f"metrics: http://127.0.0.1:{server.port}/metrics")
-    try:
-        yield
-    finally:
-        server.close()
-
-
-def _samples(follower: Follower, kept: LiveTables) -> Iterator[Sample]:
-    for server, (_, lag) in follower.behind().items():
-        for field, value in lag._asdict().items():
-            yield Sample(f"beanstalk_live_lag_{field}", {"server": server}, value)
-    yield Sample("beanstalk_live_open_records", {}, kept.open_records)
-    yield Sample("beanstalk_live_step_seconds", {}, kept.step_s)
-    for table, rows in kept.rows.items():
-        yield Sample("beanstalk_live_rows_total", {"table": table}, rows)
 
 
 @click.command()

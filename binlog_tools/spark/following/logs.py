@@ -91,11 +91,6 @@ def decode(offset: Mapping[str, Any], rows: str) -> Positions:
     }
 
 
-def lags_of(offset: Mapping[str, Any]) -> dict[str, Lag]:
-    """What ``lastProgress["sources"][…]["latestOffset"]`` says, read from JSON."""
-    return {store: Lag(**fields) for store, fields in offset.get(LAG_KEY, {}).items()}
-
-
 if TYPE_CHECKING:
     from binlog_tools.spark.segments.framing import Run
 

@@ -1,12 +1,10 @@
 """A report of a request: read, judged, and made small enough."""
 
-from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from binlog_tools.logs.quantities import parse_time
 from binlog_tools.spark.reporting.page import (
     COARSEST,
     MAX_PAGE_BYTES,
@@ -15,63 +13,28 @@ from binlog_tools.spark.reporting.page import (
     as_page,
     time_text,
 )
-from binlog_tools.spark.reporting.readings import (
-    MAX_MARKS,
-    MINUTES,
-    Mark,
-    Readings,
-    Selection,
-    read,
-)
+from binlog_tools.spark.reporting.readings import MINUTES, Selection, read
 from binlog_tools.spark.reporting.sections import content_of
 from binlog_tools.spark.reporting.series import ALWAYS, Period
 
-WHY: Final = "figures are by the minute"
-
 
 class PeriodError(ValueError):
-    """There is no such time, or there are no two."""
+    """There is no such time."""
 
 
-class Taken(NamedTuple):
-    """:ivar other: what the period is compared with, as long as it is; None: nothing.
-    :ivar text: which time was taken, and why; empty: the one that was asked for.
-    """
+def taken(asked: Period = ALWAYS) -> tuple[Period, str]:
+    """Return the minutes that have something of the time that was asked for, and which these are if
+    they are more.
 
-    period: Period
-    other: Period | None
-    text: str
-
-
-def taken(asked: Period = ALWAYS, versus: float | None = None) -> Taken:
-    """The minutes that have something of the time that was asked for.
-
-    :param versus: the beginning of a time as long, to compare with; None: there is none.
-    :raise PeriodError: nothing was asked for, or both times have a minute in common.
+    :raise PeriodError: nothing was asked for.
     """
     if asked.start >= asked.end:
         raise PeriodError("--from is not before --to: there is no time between them")
-    period = _minutes(asked)
-    if versus is None:
-        return Taken(period, None, "" if period == asked else f"{WHY}: {_text(period)} was taken")
-    wanted = Period(versus, versus + asked.end - asked.start)
-    other = _minutes(wanted)
-    # Of two that are as long, one may touch a minute more.
-    length = max(period.end - period.start, other.end - other.start)
-    period, other = (Period(each.start, each.start + length) for each in (period, other))
-    if period.start < other.end and other.start < period.end:
-        raise PeriodError(
-            f"the two periods overlap, and {WHY}: {_text(period)}, and {_text(other)}; give "
-            "whole minutes, with none in common"
-        )
-    if (period, other) == (asked, wanted):
-        return Taken(period, other, "")
-    return Taken(period, other, f"{WHY}: {_text(period)} was taken, compared with {_text(other)}")
-
-
-def _minutes(period: Period) -> Period:
-    start, end = np.floor(period.start / MINUTE_S), np.ceil(period.end / MINUTE_S)
-    return Period(float(start * MINUTE_S), float(end * MINUTE_S))
+    start, end = np.floor(asked.start / MINUTE_S), np.ceil(asked.end / MINUTE_S)
+    period = Period(float(start * MINUTE_S), float(end * MINUTE_S))
+    if period == asked:
+        return period, ""
+    return period, f"figures are by the minute: {_text(period)} was taken"
 
 
 def _text(period: Period) -> str:
@@ -83,16 +46,13 @@ def _text(period: Period) -> str:
 
 class Request(NamedTuple):
     """:ivar period: of it all minutes are taken that it touches, as `taken` says.
-    :ivar versus: the beginning of a time as long as the period, to compare with; None: nothing.
     :ivar events: the events table, for samples and damage; None: there is none.
     """
 
     tables: str
     title: str
     period: Period = ALWAYS
-    versus: float | None = None
     events: str | None = None
-    deploys: Sequence[Mark] = ()
 
 
 class Made(NamedTuple):
@@ -112,50 +72,18 @@ class Made(NamedTuple):
 
 
 def make(request: Request) -> Made:
-    """A page of at most `MAX_PAGE_BYTES`: with fewer steps, as long as it is larger.
+    """Return a page of at most `MAX_PAGE_BYTES`: with fewer steps, as long as it is larger.
 
     :raise TableError: there is no table, or one cannot be read, or they were not finished.
-    :raise PeriodError: there is no time in the period, or it overlaps with the other one.
+    :raise PeriodError: there is no time in the period.
     """
-    times = taken(request.period, request.versus)
-    coarser = 1 if request.versus is None else 2
+    period, text = taken(request.period)
+    coarser = 1
     while True:
-        now, before = _read(request, times, coarser)
-        content = content_of(now, request.title, before, times.text)
+        now = read(Selection(request.tables, request.events, period), coarser)
+        content = content_of(now, request.title, text)
         page = as_page(content)
         if len(page) <= MAX_PAGE_BYTES or coarser >= COARSEST:
             is_empty = now.flow is None and MINUTES not in now.absent
-            return Made(page, as_json(content), now.absent, is_empty, times.text)
+            return Made(page, as_json(content), now.absent, is_empty, text)
         coarser *= 2
-
-
-def _read(request: Request, times: Taken, coarser: int) -> tuple[Readings, Readings | None]:
-    now = read(Selection(request.tables, request.events, times.period), coarser)
-    now.marks = sorted([*now.marks, *_within(request.deploys, now)])[-MAX_MARKS:]
-    if times.other is None:
-        return now, None
-    return now, read(Selection(request.tables, None, times.other), coarser)
-
-
-def _within(marks: Iterable[Mark], now: Readings) -> Iterable[Mark]:
-    if now.flow is None:
-        return ()
-    found = now.flow.survey
-    return (mark for mark in marks if found.start <= mark.at <= found.last + now.flow.whole.width)
-
-
-def deploys_of(lines: Iterable[str], now_ns: int) -> list[Mark]:
-    """Of lines ``TIME NAME``; empty ones, and those that begin with ``#``, are skipped.
-
-    :raise ValueError: a line has no time.
-    """
-    marks = []
-    for number, line in enumerate(lines, 1):
-        moment, _, name = line.strip().partition(" ")
-        if not moment or moment.startswith("#"):
-            continue
-        try:
-            marks.append(Mark(parse_time(moment, now_ns) / 1e9, "deploy", name.strip() or "deploy"))
-        except ValueError as problem:
-            raise ValueError(f"line {number}: {problem}") from None
-    return marks

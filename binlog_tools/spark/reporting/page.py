@@ -1,5 +1,4 @@
-"""The report as it is written: one page that fetches nothing, or JSON, the numbers only, which the
-server's console shows.
+"""The report as it is written: one page that fetches nothing, or JSON, the numbers only.
 
 All that comes from a log is in one block of JSON, with what cannot be printed escaped; the page's
 script writes it as text.  The page's policy lets run that script only, by its hash.  Figures are
@@ -119,11 +118,11 @@ class Table(NamedTuple):
 
 
 class Content(NamedTuple):
-    """:ivar tiles: a number, what it is, and what it was in the other period.
+    """:ivar tiles: a number, and what it is.
     :ivar notes: what is not known, in sentences.
     :ivar findings: what to look at first: ``text``, ``figure`` (a table's key, or `depth`, `flow`,
         `wait`, `run`), ``tube``.
-    :ivar periods: what the figures are drawn of, the period and the one it is compared with.
+    :ivar period: what the figures are drawn of; None: there are none.
     :ivar marks: ``at``, ``kind``, ``text``.
     """
 
@@ -133,7 +132,7 @@ class Content(NamedTuple):
     tables: Sequence[Table]
     notes: Sequence[str] = ()
     findings: Sequence[Mapping[str, Any]] = ()
-    periods: Sequence[Mapping[str, Any]] = ()
+    period: Mapping[str, Any] | None = None
     marks: Sequence[Mapping[str, Any]] = ()
 
 
@@ -142,7 +141,7 @@ STEPS: Final = "steps"
 
 
 def as_json(content: Content) -> str:
-    """``{"title", "text", "tiles": [[number, what, before]], "notes", "findings", "tables":
+    """``{"title", "text", "tiles": [[number, what]], "notes", "findings", "tables":
     [{"title", "text", "head", "rows"}]}``.
     """
     tables = [

@@ -130,8 +130,7 @@ class Mark(NamedTuple):
     """A moment that figures show.
 
     :ivar at: seconds since the epoch.
-    :ivar kind: ``deploy``; or how the server had ended before this start: ``kill`` or, in order,
-        ``stop``.
+    :ivar kind: how the server had ended before this start: ``kill`` or, in order, ``stop``.
     """
 
     at: float

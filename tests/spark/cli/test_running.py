@@ -1,4 +1,4 @@
-"""How commands look while they run, and what they say that they would do."""
+"""How commands look while they run, and what they refuse."""
 
 from __future__ import annotations
 
@@ -16,9 +16,6 @@ from binlog_tools.spark.cli.main import cli
 from binlog_tools.spark.cli.running import line, quiet, running_tasks
 from binlog_tools.spark.errors import CODES
 from tests.binlog.scribe import segment_files
-from tests.object_storage.conftest import s3 as s3
-from tests.object_storage.s3_server import S3Server
-from tests.spark.expected import rows_of
 from tests.spark.histories import any_log
 from tests.tools.folders import archived
 
@@ -31,31 +28,6 @@ FILES = segment_files(any_log(11, batches=12).directory)
 def run(*words: str | Path) -> Result:
     """Run a command."""
     return CliRunner().invoke(cli, [str(word) for word in words])
-
-
-def test_a_dry_run_tells_what_logs_hold_and_starts_nothing(tmp_path: Path) -> None:
-    log = archived(tmp_path / "log", FILES)
-    done = run("events", log, "-o", tmp_path / "events", "--dry-run")
-    assert done.exit_code == 0, done.output
-    records = sum(len(rows_of(raw, None, "all", "keep")) for raw in FILES.values())
-    read, written = done.output.splitlines()
-    assert read.startswith(f"would read: {len(FILES)} segments of 1 server, ")
-    assert read.endswith(f", {records} records")
-    assert written == f"would write: {tmp_path / 'events'}, which is new"
-    assert not (tmp_path / "events").exists()
-
-
-def test_a_dry_run_tells_what_an_events_table_holds(tmp_path: Path) -> None:
-    write_deltalake(tmp_path / "events", pa.table({"lsn": [1, 2, 3]}))
-    done = run("tables", tmp_path / "events", "-o", tmp_path, "--dry-run")
-    assert done.output.startswith("would read: 3 rows in 1 file, ")
-    assert done.output.endswith("which is brought up to date\n")
-
-
-def test_a_dry_run_ends_as_the_command_would(tmp_path: Path) -> None:
-    done = run("tables", tmp_path / "nowhere", "-o", tmp_path / "out", "--dry-run")
-    assert done.exit_code == CODES["BINLOG_NOT_FOUND"]
-    assert done.stderr.startswith("[BINLOG_NOT_FOUND] ") and done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("command", ["events", "tables"])
@@ -72,16 +44,6 @@ def test_what_is_no_log_is_refused_before_spark_is_started(tmp_path: Path, comma
     done = run(command, tmp_path / "other", "-o", tmp_path / "out")
     assert done.exit_code == CODES["BINLOG_NO_LOG"]
     assert done.stderr.startswith("[BINLOG_NO_LOG] ") and done.stderr.count("\n") == 1
-
-
-def test_a_dry_run_says_that_only_what_is_new_is_read(tmp_path: Path) -> None:
-    log, tables = archived(tmp_path / "log", FILES), tmp_path / "tables"
-    tables.mkdir()
-    assert run("tables", log, "-o", tables, "--dry-run").stdout.endswith(", which is new\n")
-    (tables / "open").mkdir()
-    read, written = run("tables", log, "-o", tables, "--dry-run").stdout.splitlines()
-    assert read.endswith(" records, as far as it is new")
-    assert written == f"would write: {tables}, which is brought up to date"
 
 
 @pytest.mark.parametrize("command", ["events", "tables"])
@@ -135,16 +97,6 @@ def test_quiet_may_be_off(capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_a_classic_session_is_asked_how_far_it_is(spark: SparkSession) -> None:
     assert running_tasks(spark) == []
-
-
-def test_a_dry_run_looks_at_object_storage(
-    tmp_path: Path, s3: S3Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    archived(tmp_path / "log", FILES)
-    url = s3.url(f"tables-{os.urandom(4).hex()}")
-    done = run("tables", "log", "-o", url, "--dry-run")
-    assert done.output.endswith(", which is new\n")
 
 
 def test_optimize_takes_a_folder_of_tables(tmp_path: Path) -> None:

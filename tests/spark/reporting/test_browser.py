@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from binlog_tools.spark.reporting.making import Request, deploys_of, make
+from binlog_tools.spark.reporting.making import Request, make
 from binlog_tools.spark.reporting.series import Period
 from tests.spark.reporting.some_tables import (
     HOSTILE,
@@ -42,11 +42,7 @@ pytestmark = pytest.mark.exhaustive
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tables = all_tables(tmp_path_factory.mktemp("tables"))
-    made = make(
-        Request(str(tables), f"A {HOSTILE}", Period(START_S, START_S + 86_400), START_S + 86_400,
-            deploys=deploys_of([f"2025-11-24T12:00:00Z {HOSTILE}"], 0),
-        )
-    )  # fmt: skip
+    made = make(Request(str(tables), f"A {HOSTILE}", Period(START_S, START_S + 86_400)))
     folder = tmp_path_factory.mktemp("reports")
     (folder / "report.html").write_text(made.page)
     return folder
@@ -93,8 +89,8 @@ def test_every_table_and_finding_is_there(shown: tuple[str, str]) -> None:
     page, _ = shown
     titles = re.findall("<h2>([^<]*)</h2>", page)
     assert {
-        "What to look at first", "Two periods side by side", "Tubes", "Dead letters", "Workers",
-        "Kinds of jobs that fail again and again", "Restarts and deploys",
+        "What to look at first", "Tubes", "Dead letters", "Workers", "Restarts",
+        "Kinds of jobs that fail again and again",
     } <= {*titles}  # fmt: skip
 
 
@@ -126,7 +122,7 @@ def test_a_step_that_began_before_the_left_edge_is_seen_whole(tmp_path: Path) ->
     write_attempts(tables, [attempt(20, 21), attempt(305, 306), attempt(320, 321)])
     page = tmp_path / "short.html"
     period = Period(START_S + 180, START_S + 360)
-    page.write_text(make(Request(str(tables), "Short", period, versus=START_S)).page)
+    page.write_text(make(Request(str(tables), "Short", period)).page)
     done = subprocess.run(
         [node, "short.mjs", chromium, str(page)],
         cwd=FOLDER, capture_output=True, text=True, timeout=LIMIT_S,
@@ -136,5 +132,5 @@ def test_a_step_that_began_before_the_left_edge_is_seen_whole(tmp_path: Path) ->
     assert found["errors"] == []
     # What stood there from a minute's beginning on is 20 high, to the end of that minute.
     assert found["top"] == 0 and found["filled"] > 0.9
-    # The zoom begins with the first that happened in either period.
-    assert found["at"].startswith("2025-11-24 00:03 UTC")
+    # The zoom begins with the first that happened.
+    assert found["at"].startswith("2025-11-24 00:05 UTC")

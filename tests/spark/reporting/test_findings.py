@@ -27,8 +27,8 @@ def of(tmp_path: Path, rows: Iterable[dict[str, Any]], name: str = "t") -> Readi
     return read(Selection(str(tmp_path / name)))
 
 
-def told(readings: Readings, before: Readings | None = None) -> list[tuple[str, str, str]]:
-    return [(found.figure, found.tube, found.text) for found in findings(readings, before)]
+def told(readings: Readings) -> list[tuple[str, str, str]]:
+    return [(found.figure, found.tube, found.text) for found in findings(readings)]
 
 
 @pytest.mark.parametrize(("runs", "failed", "count"), [(100, 5, 1), (100, 4, 0), (19, 19, 0)])
@@ -61,15 +61,6 @@ def test_of_a_few_waits_no_rule_is_made(tmp_path: Path, waits: int, count: int) 
     assert FEW_LENGTHS == 20
     row = minute(0, wait_histogram=[(86_400 * SECOND, waits)])
     assert len(told(of(tmp_path, [row]))) == count
-
-
-def test_two_slow_jobs_take_no_place_before_a_tube_that_fails(tmp_path: Path) -> None:
-    runs = [minute(0, reserves=567, releases=209)]
-    few = minute(60, "keep", reserves=2, deletes=2, wait_histogram=[(86_400 * SECOND, 2)],
-                 run_histogram=[(36 * SECOND, 2)])  # fmt: skip
-    before = of(tmp_path, [minute(60, "keep", wait_histogram=[(SECOND, 99)])], "before")
-    found = told(of(tmp_path, [*runs, few]), before)
-    assert [place[:2] for place in found] == [("flow", "mail")]
 
 
 @pytest.mark.parametrize(("last", "count"), [(MANY_READY, 1), (MANY_READY - 1, 0)])
@@ -123,26 +114,6 @@ def test_many_restarts_in_a_day(tmp_path: Path) -> None:
     marks[0] = marks[0]._replace(kind="kill")
     ((_, _, text),) = told(Readings(flow=readings.flow, marks=marks))
     assert " 1 of them after a kill or crash, " in text
-    deploys = [mark._replace(kind="deploy") for mark in marks]
-    assert told(Readings(flow=readings.flow, marks=deploys)) == []
-
-
-def test_what_has_become_worse_than_in_the_other_period(tmp_path: Path) -> None:
-    before = of(tmp_path, [minute(0, wait_histogram=[(20_000_000, 20)])], "before")
-    worse = of(tmp_path, [minute(0, wait_histogram=[(40_000_000, 20)])], "worse")
-    same = of(tmp_path, [minute(0, wait_histogram=[(39_000_000, 20)])], "same")
-    assert told(same, before) == []
-    ((figure, tube, text),) = told(worse, before)
-    assert (figure, tube) == ("wait", "") and text.endswith("Likewise: mail.")
-
-
-@pytest.mark.parametrize(("now", "then", "count"), [(20, 20, 1), (19, 20, 0), (20, 19, 0)])
-def test_of_a_few_runs_in_either_period_nothing_has_become_worse(
-    tmp_path: Path, now: int, then: int, count: int
-) -> None:
-    before = of(tmp_path, [minute(0, run_histogram=[(20_000_000, then)])], "before")
-    after = of(tmp_path, [minute(0, run_histogram=[(40_000_000, now)])], "after")
-    assert len(told(after, before)) == count
 
 
 def test_a_rule_has_one_line_however_many_tubes_break_it(tmp_path: Path) -> None:

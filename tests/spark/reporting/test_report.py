@@ -21,7 +21,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from binlog_tools.cli.commands import CANNOT_READ
 from binlog_tools.spark.report import TITLE, command
-from binlog_tools.spark.reporting.making import Request, deploys_of, make
+from binlog_tools.spark.reporting.making import Request, make
 from binlog_tools.spark.reporting.page import MAX_PAGE_BYTES, seconds_text
 from binlog_tools.spark.reporting.readings import KIND_JOBS, ROWS, Selection, read
 from binlog_tools.spark.reporting.series import ALWAYS, MAX_TUBES, OTHERS, Period
@@ -73,7 +73,7 @@ def test_the_page_holds_all_and_is_the_same_each_time(tables: Path) -> None:
     content = content_of(page)
     assert [table["key"] for table in content["tables"]] == KEYS
     assert "2025-11-24 00:00 to 2025-11-26 23:51 UTC" in content["text"]
-    assert ["6", "dead letters", ""] in content["tiles"]
+    assert ["6", "dead letters"] in content["tiles"]
 
 
 def test_nothing_of_a_log_is_markup_and_only_the_pages_own_script_may_run(tables: Path) -> None:
@@ -144,22 +144,9 @@ def test_tubes_beyond_those_that_are_shown_are_added_up(tmp_path: Path) -> None:
 def test_a_step_without_a_measurement_has_none_and_a_nought_is_left_out(tmp_path: Path) -> None:
     write_minutes(tmp_path, [minute(0, puts=1, wait_histogram=[(2_500_000, 1)]), minute(60)])
     content = content_of(make(Request(str(tmp_path), TITLE)).page)
-    (numbers,) = content["periods"][0]["whole"]["numbers"]
+    (numbers,) = content["period"]["whole"]["numbers"]
     assert numbers["wait_p95"] == [2.5, None] and numbers["puts"] == [1, 0]
     assert "deletes" not in numbers and "run_p95" not in numbers
-
-
-def test_two_periods_stand_side_by_side(tables: Path, tmp_path: Path) -> None:
-    out = tmp_path / "r.html"
-    done = run(tables, "-o", out, "--from", "2025-11-25T00:00:00Z", "--to", "2025-11-26T00:00:00Z",
-               "--versus", "2025-11-24T00:00:00Z")  # fmt: skip
-    assert done.exit_code == 0, done.output
-    content = content_of(out.read_text())
-    assert [period["whole"]["start"] - START_S for period in content["periods"]] == [86_400, 0]
-    (compared,) = [table for table in content["tables"] if table["key"] == "compare"]
-    assert compared["rows"][0][:3] == ["all tubes", 0, 2 * 10 * 144 * 3]
-    assert content["tiles"][0] == ["0", "jobs put", "8,640"]
-    assert run(tables, "-o", out, "--versus", "-2d").exit_code == 2
 
 
 def test_restarts_are_marked_at_their_starts_if_the_tables_have_them(tmp_path: Path) -> None:
@@ -196,24 +183,6 @@ def test_a_kind_that_fails_leads_to_its_jobs(tmp_path: Path) -> None:
     found = [int(row[2]) for row in tables["jobs"]["rows"]]
     assert found == list(range(KIND_JOBS + 2, 2, -1))
     assert content["findings"][0]["figure"] == "jobs"
-
-
-def test_restarts_and_deploys_are_marked(tables: Path, tmp_path: Path) -> None:
-    deploys = tmp_path / "deploys"
-    deploys.write_text("# ours\n\n2025-11-24T12:00:00Z v2 of it\n2030-01-01T00:00:00Z later\n")
-    done = run(tables, "-o", tmp_path / "r.html", "--deploys", deploys)
-    assert done.exit_code == 0, done.output
-    marks = content_of((tmp_path / "r.html").read_text())["marks"]
-    assert [(mark["at"] - START_S, mark["kind"], mark["text"]) for mark in marks] == [
-        (6000, "kill", "aaaaaaaa: start 2 after a kill or crash"), (43_200, "deploy", "v2 of it"),
-    ]  # fmt: skip
-    deploys.write_text("yesterday v2\n")
-    done = run(tables, "-o", tmp_path / "r.html", "--deploys", deploys)
-    assert done.exit_code == CANNOT_READ and "line 1: 'yesterday' is no time" in done.stderr
-
-
-def test_a_deploy_without_a_name_is_one() -> None:
-    assert [mark.text for mark in deploys_of(["@0"], 0)] == ["deploy"]
 
 
 @pytest.mark.parametrize(
@@ -283,8 +252,8 @@ def test_of_a_table_that_is_missing_nothing_is_said_but_that_it_is(
         f"report: {only} lacks tube_minutes, lifetimes, poison, attempts: "
     )
     content = content_of((tmp_path / "r.html").read_text())
-    assert content["tiles"] == [["20", "worker connections", ""]]
-    assert (content["text"], content["periods"]) == ("", [])
+    assert content["tiles"] == [["20", "worker connections"]]
+    assert (content["text"], content["period"]) == ("", None)
     assert "tube_minutes, lifetimes, poison" in content["notes"][0]
 
 
@@ -357,9 +326,6 @@ def test_the_page_of_a_year_of_fifty_tubes_is_small_enough(tmp_path: Path) -> No
     tables = year_of(tmp_path, 50, 730)
     made = make(Request(str(tables), TITLE))
     assert 300_000 < len(made.page) <= MAX_PAGE_BYTES
-    year = Period(START_S, START_S + 150 * 86_400)
-    compared = make(Request(str(tables), TITLE, year, START_S + 150 * 86_400))
-    assert len(compared.page) <= MAX_PAGE_BYTES
 
 
 def test_a_page_that_is_too_large_has_wider_steps(
@@ -368,7 +334,7 @@ def test_a_page_that_is_too_large_has_wider_steps(
     whole = make(Request(str(tables), TITLE)).page
     monkeypatch.setattr("binlog_tools.spark.reporting.making.MAX_PAGE_BYTES", len(whole) - 1)
     smaller = content_of(make(Request(str(tables), TITLE)).page)
-    assert smaller["periods"][0]["whole"]["width"] == 600
+    assert smaller["period"]["whole"]["width"] == 600
 
 
 def test_a_delta_table_is_read_by_its_log(tmp_path: Path) -> None:

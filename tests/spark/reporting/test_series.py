@@ -82,7 +82,8 @@ def test_the_page_has_each_number_in_one_of_both(tmp_path: Path) -> None:
     write_minutes(tmp_path, [minute(0, puts=1, ready=1)])
     write(tmp_path / "lifetimes", lifetimes(("alive", None, None, None)))
     write_attempts(tmp_path, RUNS[:1])
-    (period,) = content_of(read(Selection(str(tmp_path))), "x").periods
+    period = content_of(read(Selection(str(tmp_path))), "x").period
+    assert period is not None
     assert set(period["whole"]["numbers"][0]) == {"ready"}
     fine = period["fine"]["whole"]
     assert {"puts", "run_p95"} <= set(fine["numbers"][0]) and fine["width"] == 1
