@@ -30,21 +30,21 @@ from binlog_tools.spark.segments.wanted import (
 
 OPTIONS: Final[Mapping[str, str]] = {
     "path": "what `load` is given",
-    "body": "`false`, or `true`: the column `body` too; not with `columns`",
-    "columns": "the columns wanted, as `lsn,event,job,body`; else all but `body` and those of tags",
-    "copies": "`drop`, or `keep`: also the records that compaction and tools restate",
-    "damage": "`fail`, or `skip`: a row with the event `damage` for each place",
-    "job": "only these jobs, as `17,18`",
-    "live": "`include`, or `skip`: without the segment in use",
-    "lsnFrom": "only records from this LSN on",
-    "lsnTo": "only records up to this LSN, itself included",
-    "partitionBytes": "how much a task reads, `64M` by default",
-    "records": "`jobs`; `all`: also those not of jobs; or `history`: also `start` and `clean-stop`",
+    "body": "`false`, `true`: that column too",
+    "columns": "as `lsn,event,job,body`; else all but `body` and those of tags",
+    "copies": "`drop`, `keep`: also what compaction and tools restate",
+    "damage": "`fail`, `skip`: see below",
+    "job": "only these, as `17,18`",
+    "live": "`include`, `skip`: without the segment in use",
+    "lsnFrom": "only from this LSN on",
+    "lsnTo": "only up to this LSN",
+    "partitionBytes": "how much a task reads, `64M`",
+    "records": "`jobs`, `history`, `all`: see `event`",
     "servers": "names for stores, as `UUID:name,UUID:name`",
-    "since": "only what was logged then or later: `2026-01-31T12:00Z`, `-2h`, or seconds",
-    "tags": "`false`, or `true`: the columns from `unique_key` to `policy` too; not with `columns`",
-    "tube": "only these tubes, as `mail,media`",
-    "until": "only what was logged before",
+    "since": "logged then or later: `2026-01-31T12:00Z`, `-2h`, or seconds",
+    "tags": "`false`, `true`: those from `unique_key` to `policy` too",
+    "tube": "only these, as `mail,media`",
+    "until": "logged before",
     "verify": "`frames`: all checksums of what is read; `headers`; `none`",
 }
 """Every option of a batch read, and what it takes; the first choice is the default."""
@@ -291,13 +291,13 @@ BATCH_BYTES: Final = 256 << 20
 """What a batch reads at most: a few tasks of the usual size, some seconds of work."""
 
 STREAM_OPTIONS: Final[Mapping[str, str]] = {
-    "archive": "the server's archive, or a pattern: where segments are that it has deleted",
+    "archive": "the server's archive, or a pattern",
     "startingOffsets": '`earliest`; `latest`; or LSNs by store, `{"UUID": 4711}`',
-    "startingLsn": "begin with this LSN, in every store",
-    "startingTimestamp": "begin with what was logged at this time, as `2026-01-31T12:00Z`, `-2h`",
-    "maxBytesPerTrigger": "how much of the logs a batch reads, `256M` by default",
-    "maxRowsPerTrigger": "how many records a batch reads",
-    "failOnDataLoss": "`true`, or `false`: a row with the event `damage` for trimmed segments",
+    "startingLsn": "in every store",
+    "startingTimestamp": "what was logged then or later",
+    "maxBytesPerTrigger": "how much of the logs a batch reads, `256M`",
+    "maxRowsPerTrigger": "how many records",
+    "failOnDataLoss": "`true`, `false`: a row of damage instead",
 }
 """Options of a stream, and what each takes; the first choice is the default."""
 

@@ -40,20 +40,17 @@ UNIQUE_S: Final = 86_400
 
 OPTIONS: Final[Mapping[str, str]] = {
     "address": "the server: `HOST:PORT`, `tls://HOST:PORT?ca=FILE`, `unix:PATH`, or "
-    "`beanstalk://A,B` for one queue on several hosts; several with commas: partitions go to them "
-    "in turn",
-    "token": "shown to servers whose address has none, else that of `BEANSTALK_TOKEN`",
-    "tube": "for rows that do not say, `default` by default",
+    "`beanstalk://A,B` for one queue on several hosts; several take partitions in turn",
+    "token": "for servers whose address has none, else that of `BEANSTALK_TOKEN`",
+    "tube": "for rows that do not say, `default`",
     "priority": "likewise, `1024`",
-    "delay": "likewise, in seconds, `0`",
-    "ttr": "likewise, in seconds, `60`",
-    "uniqueSeconds": "seconds that keys are remembered, a `unique_key` from its job's deletion on, "
-    "`86400`",
-    "writeId": "a name that is the same when this write is repeated, and that no other has; in "
-    "`foreachBatch` the query's; without it a repeated write puts all rows again",
+    "delay": "likewise, `0` seconds",
+    "ttr": "likewise, `60` seconds",
+    "uniqueSeconds": "that keys are remembered, a `unique_key` after its job, `86400`",
+    "writeId": "a name of this write, the same when it is repeated; in `foreachBatch` the query's",
     "batchId": "in `foreachBatch`, the number of the batch",
-    "window": "jobs that are sent together, 1 to 1000, `1000` by default",
-    "retryTimeout": "seconds that a server may take nothing at all before the task fails, `60`",
+    "window": "jobs sent together, at most `1000`",
+    "retryTimeout": "seconds that a server may take nothing, `60`",
     "timeout": "seconds that a reply may take, `60`",
     "resultPath": "a file for the counts, as JSON",
 }
@@ -202,25 +199,22 @@ TEXT: Final = ("binary", "string")
 NUMBER: Final = ("tinyint", "smallint", "int", "bigint")
 
 COLUMNS: Final = (
-    Column("body", "binary or string", "the job itself; strings are written as UTF-8"),
-    Column("tube", "binary or string", "where it goes"),
-    Column("priority", "any whole number", "0 is the most urgent"),
-    Column("delay", "any whole number", "seconds until it is ready"),
-    Column("ttr", "any whole number", "seconds that a worker has for it"),
-    Column("unique_key", "binary or string", "at most one job of its tube has this key"),
-    Column("unique_s", "any whole number", "seconds that the key is remembered after the job's "
-           "deletion"),
-    Column("concurrency_key", "binary or string", "at most `concurrency_limit` jobs with it are "
-           "reserved at a time"),
-    Column("concurrency_limit", "any whole number", "1 or more; 1 where it is null"),
-    Column("job_group", "binary or string", "the job is one of this group"),
-    Column("after", "binary or string", "it waits until all jobs of this group are deleted"),
-    Column("metadata", "binary or string", "its [metadata](extensions.md#metadata), "
-           "percent-encoded"),
-)  # fmt: skip
+    Column("body", "text", "the job itself"),
+    Column("tube", "text", "where it goes"),
+    Column("priority", "number", "0 is the most urgent"),
+    Column("delay", "number", "seconds until it is ready"),
+    Column("ttr", "number", "seconds that a worker has"),
+    Column("unique_key", "text", "at most one job of its tube has it"),
+    Column("unique_s", "number", "seconds that it outlives the job"),
+    Column("concurrency_key", "text", "at most `concurrency_limit` jobs with it are reserved"),
+    Column("concurrency_limit", "number", "1 or more, `1`"),
+    Column("job_group", "text", "the job is one of this group"),
+    Column("after", "text", "it waits until all jobs of this group are deleted"),
+    Column("metadata", "text", "its [metadata](extensions.md#metadata), percent-encoded"),
+)
 """The columns that a row may have; what is null comes from the options, and a null tag is none."""
 
-TYPES: Final = {each.name: TEXT if each.ddl.endswith("string") else NUMBER for each in COLUMNS}
+TYPES: Final = {each.name: TEXT if each.ddl == "text" else NUMBER for each in COLUMNS}
 """Spark's types that each may be of."""
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from deltalake import DeltaTable
 
 from binlog_tools.spark.cli.main import cli
 from binlog_tools.spark.histories.records import TAKEN
@@ -23,10 +25,8 @@ from tests.server_process import Connection, ServerProcess, ours_at_once
 from tests.spark.test_live import add, server_of
 from tests.test_docs import ROOT, section
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 Row = dict[str, Any]
+Ask = Callable[[str], list[Row]]
 NS = 1_000_000_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 PUT, RESERVE, START, CLEAN_STOP = 1, 2, 51, 52
@@ -296,21 +296,37 @@ def _micros(moment: datetime) -> int:
     return (moment - EPOCH) // timedelta(microseconds=1)
 
 
-@pytest.mark.exhaustive
-def test_the_documented_queries_answer_what_they_say(made: Made, spark: SparkSession) -> None:
+def _in_spark(places: Mapping[str, Path], request: pytest.FixtureRequest) -> Ask:
     from binlog_tools.spark.tasks import read_frame
 
-    places = {"events": made.events, **{name: made.tables / name for name in LAYOUTS}}
+    spark = request.getfixturevalue("spark")
     for name, place in places.items():
         read_frame(spark, open_stored(str(place))).createOrReplaceTempView(name)
+    return lambda query: [
+        row.asDict() for row in spark.sql(query.replace("quantile_cont", "percentile")).collect()
+    ]
+
+
+def _in_duckdb(places: Mapping[str, Path], request: pytest.FixtureRequest) -> Ask:
+    duckdb = pytest.importorskip("duckdb")
+    connection = duckdb.connect()
+    for name, place in places.items():
+        connection.register(name, DeltaTable(place).to_pyarrow_dataset())
+    return lambda query: pa.table(connection.sql(query)).to_pylist()
+
+
+@pytest.mark.parametrize(
+    "engine", [pytest.param(_in_spark, marks=pytest.mark.exhaustive), _in_duckdb]
+)
+def test_the_documented_queries_answer_what_they_say(
+    made: Made, engine: Callable[..., Ask], request: pytest.FixtureRequest
+) -> None:
+    places = {"events": made.events, **{name: made.tables / name for name in LAYOUTS}}
+    ask = engine(places, request)
     page = section(ROOT / "docs" / "spark-tables.md", "Questions")
     queries = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
     assert len(queries) == 8
-    found = [
-        [row.asDict() for row in spark.sql(query.replace("quantile_cont", "percentile")).collect()]
-        for query in queries
-    ]
-    lengths, _, workers, killed, dead, old, through, job = found
+    lengths, _, workers, killed, dead, old, through, job = map(ask, queries)
     assert lengths and through and {row["runs"] for row in workers}
     hit = {(row["server"], row["job"], row["attempt"]) for row in killed}
     assert hit == {(made.killed.store, 1, 1), (made.other.store, 1, 1)}
@@ -319,9 +335,8 @@ def test_the_documented_queries_answer_what_they_say(made: Made, spark: SparkSes
         counts[row["dead_from"], row["dead_reason"]] += row["jobs"]
     assert counts == {("mail", "release"): 2, ("mail", "ttr"): 1, ("old", "max-age"): 1}
     assert old == []
-    alive = spark.sql(queries[5].replace("1 HOUR", "0 HOUR")).collect()
+    alive = ask(queries[5].replace("1 HOUR", "0 HOUR"))
     assert {(row["server"], row["job"]) for row in alive} == {
         (row["server"], row["job"]) for row in tables(made)["lifetimes"] if row["state"] != "gone"
     }
-    ends = sorted(row["ended_by"] for row in job)
-    assert ends == ["delete", "restart", "restart"]
+    assert sorted(row["ended_by"] for row in job) == ["delete", "restart", "restart"]
