@@ -25,7 +25,7 @@ COMMANDS = {
 def test_every_program_names_the_writer_and_changes_nothing(
     words: tuple[str, ...], which: str, field: str, tmp_path: Path
 ) -> None:
-    from binlog_tools.spark.cli.main import cli
+    from binlog_tools.spark.cli import cli
 
     files = newer_log(field, which)
     places = {"LOG": str(written(tmp_path / "log", files)), "NEW": str(tmp_path / "new")}

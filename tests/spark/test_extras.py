@@ -26,7 +26,7 @@ OLD = """
 import sys
 import pyspark.sql.datasource
 sys.modules["pyspark.sql.streaming.datasource"] = None  # Spark 4.0 and 4.1 have no such module.
-from binlog_tools.spark.cli.main import cli
+from binlog_tools.spark.cli import cli
 cli(sys.argv[1:], prog_name="cli")
 """
 

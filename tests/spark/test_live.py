@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from binlog_tools.spark.cli.main import cli
+from binlog_tools.spark.cli import cli
 from binlog_tools.spark.definitions.columns import arrow_schema
 from binlog_tools.spark.errors import CODES, TableError
 from binlog_tools.spark.histories.counters import counters_of

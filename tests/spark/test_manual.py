@@ -6,7 +6,7 @@ import re
 import runpy
 from pathlib import Path
 
-from binlog_tools.spark.cli.main import cli
+from binlog_tools.spark.cli import cli
 from binlog_tools.spark.errors import CODES
 from binlog_tools.spark.tables.increments import LAYOUTS
 from tests.test_docs import ROOT, section

@@ -85,7 +85,7 @@ def test_jobs_are_written(spark: SparkSession, client: Connection) -> None:
 
 
 def test_the_commands_make_a_table(spark: SparkSession, log: Path, tmp_path: Path) -> None:
-    from binlog_tools.spark.cli.main import cli
+    from binlog_tools.spark.cli import cli
     from binlog_tools.spark.storing import open_stored
 
     for words in (["events", str(log), "-o", f"{tmp_path}/events"],

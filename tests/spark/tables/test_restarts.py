@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 from deltalake import DeltaTable
 
-from binlog_tools.spark.cli.main import cli
+from binlog_tools.spark.cli import cli
 from binlog_tools.spark.histories.records import TAKEN
 from binlog_tools.spark.live import SCHEMAS
 from binlog_tools.spark.storing import open_stored

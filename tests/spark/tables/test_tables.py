@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 
-from binlog_tools.spark.cli.main import cli
+from binlog_tools.spark.cli import cli
 from binlog_tools.spark.errors import CODES, TableError
 from binlog_tools.spark.storing import open_stored
 from binlog_tools.spark.tables.engines import InProcess, Spark

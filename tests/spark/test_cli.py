@@ -5,22 +5,17 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 from deltalake import write_deltalake
 
-from binlog_tools.spark.cli.main import cli
-from binlog_tools.spark.cli.running import line, quiet, running_tasks
+from binlog_tools.spark.cli import cli, quiet
 from binlog_tools.spark.errors import CODES
 from tests.binlog.scribe import segment_files
 from tests.spark.histories import any_log
 from tests.tools.folders import archived
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 FILES = segment_files(any_log(11, batches=12).directory)
 
@@ -67,16 +62,6 @@ def test_plain_parquet_is_refused_with_what_to_do(tmp_path: Path, command: str) 
     assert done.stderr.endswith("again in a new directory\n")
 
 
-def test_a_line_tells_what_was_done_and_how_long_it_took(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with line("lifetimes") as say:
-        say("3 rows written to out")
-    before, _, seconds = capsys.readouterr().out.rstrip("\n").rpartition(" in ")
-    assert before == "lifetimes: 3 rows written to out"
-    assert seconds.endswith(" s") and float(seconds[:-2]) >= 0
-
-
 def test_what_java_says_is_told_only_if_it_does_not_start(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -93,10 +78,6 @@ def test_quiet_may_be_off(capfd: pytest.CaptureFixture[str]) -> None:
     with quiet(True):
         os.write(2, b"seen\n")
     assert capfd.readouterr().err == "seen\n"
-
-
-def test_a_classic_session_is_asked_how_far_it_is(spark: SparkSession) -> None:
-    assert running_tasks(spark) == []
 
 
 def test_optimize_takes_a_folder_of_tables(tmp_path: Path) -> None:
