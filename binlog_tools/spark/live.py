@@ -27,16 +27,15 @@ from binlog_tools.spark.histories.lifetimes import attempts_of, lifetimes_of
 from binlog_tools.spark.histories.minutes import all_minutes
 from binlog_tools.spark.histories.records import (
     EVENTS,
-    GONE,
     NO_ROW,
     NONE,
-    RESERVED,
     STARTS,
     STATES,
     TAKEN,
     Groups,
     Ints,
     Starts,
+    State,
     changes,
     chosen,
     codes,
@@ -64,59 +63,12 @@ HOLD_NS: Final = 600_000_000_000
 TTR has ended, but that record may be lost (``failOnDataLoss=false``).
 """
 
-SMALL_ROWS: Final = 20_000
-"""Newer records that are held apart at least, so that a step costs what its jobs cost."""
-
 SCHEMAS: Final[Mapping[str, pa.Schema]] = {
     "lifetimes": LIFETIMES, "attempts": ATTEMPTS, "tube_minutes": TUBE_MINUTES,
 }  # fmt: skip
 
 Rows = dict[str, pa.Table]
 """New rows by table."""
-
-
-class OpenJobs:
-    """The records of jobs that are not gone: most by job and LSN, and newer ones apart."""
-
-    def __init__(self, events: pa.Table) -> None:
-        self._arrange(events)
-
-    def _arrange(self, events: pa.Table) -> None:
-        self._newer = events.slice(0, 0)
-        self._base = in_order(events)
-        self._job = numbers(self._base, "job")
-        self._is_here = np.ones(len(self._job), bool)
-
-    def take(self, jobs: Ints) -> pa.Table:
-        """Take the records of these jobs out."""
-        first, end = (np.searchsorted(self._job, jobs, side) for side in ("left", "right"))
-        rows = np.repeat(first, end - first) + _within(end - first)
-        rows = rows[self._is_here[rows]]
-        self._is_here[rows] = False
-        is_newer = np.isin(numbers(self._newer, "job"), jobs)
-        found = [self._base.take(pa.array(rows)), self._newer.filter(pa.array(is_newer))]
-        self._newer = self._newer.filter(pa.array(~is_newer))
-        return pa.concat_tables(found)
-
-    def put(self, events: pa.Table) -> None:
-        """:param events: of jobs that are not here."""
-        self._newer = pa.concat_tables([self._newer, events])
-        if self._newer.num_rows > max(SMALL_ROWS, self._base.num_rows // 4):
-            self._arrange(self.all())
-
-    def all(self) -> pa.Table:
-        return pa.concat_tables([self._base.filter(pa.array(self._is_here)), self._newer])
-
-    def knows(self, jobs: Ints) -> np.ndarray:
-        """Return which of these jobs are here."""
-        here = np.concatenate([self._job[self._is_here], numbers(self._newer, "job")])
-        return np.isin(jobs, here)
-
-
-def _within(sizes: Ints) -> Ints:
-    """Count from 0 in each of these groups."""
-    ends = np.cumsum(sizes)
-    return np.arange(int(sizes.sum())) - np.repeat(ends - sizes, sizes)
 
 
 class LiveServer:
@@ -142,7 +94,7 @@ class LiveServer:
         """
         self._name = name
         self._gone: list[pa.Table] = []
-        self._open = OpenJobs(events.slice(0, 0))
+        self._open = events.slice(0, 0)
         self._put_away(in_order(events))
         self.starts = known
         self.newest_lsn = newest_lsn
@@ -151,7 +103,7 @@ class LiveServer:
     @property
     def events(self) -> pa.Table:
         """What another process needs to go on."""
-        return pa.concat_tables([self._open.all(), *self._gone])
+        return pa.concat_tables([self._open, *self._gone])
 
     def step(self, events: pa.Table) -> Rows:
         """:param events: of this server; those that were there already are left out."""
@@ -165,7 +117,7 @@ class LiveServer:
         intervals = intervals_of(history, Starts(self.starts))
         lifetimes = lifetimes_of(intervals)
         made = {
-            "lifetimes": lifetimes.filter(pc.equal(lifetimes["state"], STATES[GONE])),
+            "lifetimes": lifetimes.filter(pc.equal(lifetimes["state"], STATES[State.GONE])),
             "attempts": _settled_attempts(intervals, after_lsn, incarnation),
         }
         self._put_away(history)
@@ -181,18 +133,25 @@ class LiveServer:
         """All records of the jobs that have new ones; of all jobs if reserved ones may be ready."""
         fresh = chosen(fresh, codes(fresh, "event", EVENTS) >= 0)
         copies = fresh["copy"].fill_null(False).to_numpy()
-        fresh = fresh.filter(pa.array(~(copies & self._open.knows(numbers(fresh, "job")))))
-        jobs = numbers(fresh, "job")
-        if has_started:
-            jobs = np.union1d(jobs, numbers(self._open.all(), "job"))
-        return in_order(pa.concat_tables([self._open.take(np.unique(jobs)), fresh]))
+        is_known = np.isin(numbers(fresh, "job"), numbers(self._open, "job"))
+        fresh = chosen(fresh, ~(copies & is_known))
+        taken = self._open
+        if not has_started:
+            is_taken = np.isin(numbers(taken, "job"), numbers(fresh, "job"))
+            taken = taken.filter(pa.array(is_taken))
+            self._open = self._open.filter(pa.array(~is_taken))
+        else:
+            self._open = self._open.slice(0, 0)
+        return in_order(pa.concat_tables([taken, fresh]))
 
     def _put_away(self, history: pa.Table) -> None:
         jobs = Groups(changes(numbers(history, "job")))
-        gone = jobs.any(codes(history, "state", STATES) == GONE)
+        gone = jobs.any(codes(history, "state", STATES) == State.GONE)
         rows = gone[jobs.number] if len(gone) else np.zeros(0, bool)
         self._gone.append(history.filter(pa.array(rows)))
-        self._open.put(history.filter(pa.array(~rows)))
+        rest = history.filter(pa.array(~rows))
+        # In one piece: each step would add one, and all are gone through in each.
+        self._open = pa.concat_tables([self._open, rest]).combine_chunks()
 
     def _close(self) -> pa.Table:
         """The rows of minutes that are over."""
@@ -220,7 +179,7 @@ class LiveServer:
     def _forget(self, everything: pa.Table) -> None:
         """Forget the jobs that were gone before the end of the minutes that are closed."""
         jobs = Groups(changes(numbers(everything, "job")))
-        gone = jobs.any(codes(everything, "state", STATES) == GONE)
+        gone = jobs.any(codes(everything, "state", STATES) == State.GONE)
         newest_ns = jobs.most(numbers(everything, "logged_ns"))
         kept = gone & (newest_ns // MINUTE_NS > (self.closed or 0))
         rows = kept[jobs.number] if len(kept) else np.zeros(0, bool)
@@ -245,7 +204,8 @@ def _settled_lsn(intervals: Intervals, incarnation: int) -> Ints:
     lsn = numbers(records.events, "lsn")[intervals.row]
     following = np.append(lsn[1:], NONE)[: len(lsn)]
     following[intervals.jobs.lasts] = NONE
-    runs, unseen = np.flatnonzero(records.state == RESERVED), np.flatnonzero(intervals.has_unseen)
+    runs = np.flatnonzero(records.state == State.RESERVED)
+    unseen = np.flatnonzero(intervals.has_unseen)
     rows = np.concatenate([runs, unseen])
     is_new = records.incarnation[runs] >= incarnation
     ended = np.where(

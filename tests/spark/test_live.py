@@ -26,7 +26,7 @@ from binlog_tools.spark.histories.records import (
     merged_starts,
     starts_table,
 )
-from binlog_tools.spark.live import SCHEMAS, LiveServer, LiveTables, OpenJobs, Rows
+from binlog_tools.spark.live import SCHEMAS, LiveServer, LiveTables, Rows
 from binlog_tools.spark.storing import StoredTable, open_stored
 from tests.sampling import one_in
 from tests.spark.histories.test_histories import all_minutes
@@ -137,33 +137,6 @@ def test_the_samples_tell_something() -> None:
     told = [live(table_of(rows), seed) for seed in (30, 130) if (rows := history(seed))]
     for name in SCHEMAS:
         assert sum(len(each[name]) for each in told) > 20, name
-
-
-@pytest.mark.parametrize("small", [1, 1 << 30])
-def test_records_of_open_jobs_go_in_and_out_by_jobs(
-    small: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("binlog_tools.spark.live.SMALL_ROWS", small)
-    events = table_of([row for row in history(30) if row["job"] is not None])
-    jobs = sorted(set(events["job"].to_pylist()))
-    kept = OpenJobs(events.slice(0, 0))
-    dice = Rng(1)
-    inside: set[int] = set()
-    for _ in range(60):
-        import numpy as np
-        import pyarrow.compute as pc
-
-        some = np.array(sorted(dice.sample(jobs, 3)), np.int64)
-        mine = events.filter(pc.is_in(events["job"], pa.array(some)))
-        assert kept.knows(some).tolist() == [job in inside for job in some.tolist()]
-        found = kept.take(some)
-        expected = mine.filter(pc.is_in(mine["job"], pa.array(sorted(inside), pa.int64())))
-        assert in_order(found) == in_order(expected)
-        inside -= set(some.tolist())
-        if dice.random() < 0.7:
-            kept.put(mine)
-            inside |= set(some.tolist())
-    assert set(kept.all()["job"].to_pylist()) == inside
 
 
 SEED = 30

@@ -18,17 +18,12 @@ import pyarrow as pa
 
 from binlog_tools.spark.histories.intervals import DUE, NOTHING, Intervals, since_known
 from binlog_tools.spark.histories.records import (
-    COPY,
     EVENTS,
-    GONE,
     NONE,
-    READY,
-    RESERVE,
-    RESERVED,
     STATES,
-    TOUCH,
-    UPDATE,
+    Event,
     Ints,
+    State,
     among,
     changes,
     codes,
@@ -43,9 +38,9 @@ DAY_NS: Final = MINUTES_A_DAY * MINUTE_NS
 LASTS: Final = NONE
 """The slot of an `oldest` whose wait lasts."""
 
-KINDS: Final = (*EVENTS, *STATES[:GONE], "oldest", "wait", "run")
+KINDS: Final = (*EVENTS, *STATES[: State.GONE], "oldest", "wait", "run")
 _STATE: Final = len(EVENTS)
-OLDEST, WAIT, RUN = range(_STATE + GONE, len(KINDS))
+OLDEST, WAIT, RUN = range(_STATE + State.GONE, len(KINDS))
 
 DENSE: Final = 8
 """Numbers up to so many times as many as there are of them are counted in an array of all."""
@@ -180,11 +175,12 @@ def _lasts(last_ns: Mapping[str, int], servers: Any, tubes: Any) -> Ints:
 
 def _stood(intervals: Intervals) -> tuple[Ints, Any, Ints, Ints]:
     """Where jobs stood: the intervals' rows, the state, since when, until when."""
-    there = np.flatnonzero(intervals.records.state != GONE)
+    states = intervals.records.state
+    there = np.flatnonzero(states != State.GONE)
     behind = np.flatnonzero(intervals.has_ready)
     return (
         np.concatenate([there, behind]),
-        np.concatenate([intervals.records.state[there], np.full(len(behind), READY, np.int8)]),
+        np.concatenate([states[there], np.full(len(behind), State.READY, np.int8)]),
         np.concatenate([intervals.at_ns[there], intervals.ready_ns[behind]]) // MINUTE_NS,
         _minutes(np.concatenate([intervals.left_ns[there], intervals.next_ns[behind]])),
     )
@@ -197,7 +193,7 @@ def _minutes(moments_ns: Ints) -> Ints:
 def _sums(intervals: Intervals, place: Ints) -> _Facts:
     """How many events there were, and what intervals add to the depths of minutes."""
     event = intervals.records.event
-    told = np.flatnonzero(~among(event, (COPY, TOUCH, UPDATE)))
+    told = np.flatnonzero(~among(event, (Event.COPY, Event.TOUCH, Event.UPDATE)))
     minute = intervals.at_ns[told] // MINUTE_NS
     row, state, since, until = _stood(intervals)
     seen = np.flatnonzero(since < until)
@@ -227,7 +223,7 @@ def _balance(more: Ints, less: Ints) -> tuple[Ints, Ints]:
 
 def _waits(intervals: Intervals, place: Ints) -> _Facts:
     """The waits that somebody may see at the end of a minute."""
-    first = np.flatnonzero(intervals.records.state == READY)
+    first = np.flatnonzero(intervals.records.state == State.READY)
     behind = np.flatnonzero(intervals.has_ready)
     where = place[np.concatenate([first, behind])]
     since_ns = np.concatenate([intervals.at_ns[first], intervals.ready_ns[behind]])
@@ -251,17 +247,19 @@ def _lengths(intervals: Intervals, place: Ints) -> Iterator[_Facts]:
     """How many waits and runs of each length ended in each minute."""
     records = intervals.records
     first = np.flatnonzero(
-        (records.state == READY) & (intervals.ended_by == RESERVE) & since_known(intervals)
-    )
-    behind = np.flatnonzero(intervals.has_ready & (intervals.next_event == RESERVE))
+        (records.state == State.READY) & (intervals.ended_by == Event.RESERVE)
+        & since_known(intervals)
+    )  # fmt: skip
+    behind = np.flatnonzero(intervals.has_ready & (intervals.next_event == Event.RESERVE))
     yield _counted(
         WAIT, place[np.concatenate([first, behind])],
         np.concatenate([intervals.at_ns[first], intervals.ready_ns[behind]]),
         np.concatenate([intervals.end_ns[first], intervals.next_ns[behind]]),
     )  # fmt: skip
     runs = np.flatnonzero(
-        (records.state == RESERVED) & (intervals.run_since_ns != NONE) & (intervals.ended_by < DUE)
-        & ~among(intervals.ended_by, (NOTHING, TOUCH, UPDATE))
+        (records.state == State.RESERVED) & (intervals.run_since_ns != NONE)
+        & (intervals.ended_by < DUE)
+        & ~among(intervals.ended_by, (NOTHING, Event.TOUCH, Event.UPDATE))
     )  # fmt: skip
     yield _counted(RUN, place[runs], intervals.run_since_ns[runs], intervals.end_ns[runs])
 

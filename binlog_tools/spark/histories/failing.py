@@ -13,16 +13,15 @@ import pyarrow as pa
 
 from beanstalk_twisted.printable import escape
 from binlog_tools.spark.histories.records import (
-    BURIED,
-    DISCONNECT_RELEASE,
     EVENTS,
     FULL,
-    GONE,
     NO_ROW,
     NONE,
     STATES,
+    Event,
     Groups,
     Ints,
+    State,
     at,
     changes,
     chosen,
@@ -94,7 +93,7 @@ def failing_of(events: pa.Table, failures: int = FAILURES) -> pa.Table:
     :param events: of whole jobs, by job and LSN.
     """
     event = codes(events, "event", EVENTS)
-    found = event == DISCONNECT_RELEASE
+    found = event == Event.DISCONNECT_RELEASE
     for name in COUNTERS:
         found = found | (numbers(events, name, 0) > 0)
     if not found.any():
@@ -104,7 +103,7 @@ def failing_of(events: pa.Table, failures: int = FAILURES) -> pa.Table:
     events, event = chosen(events, kept), event[kept]
     jobs = _jobs(events)
     counts = {name: jobs.most(numbers(events, name, 0)) for name in COUNTERS}
-    counts["disconnects"] = jobs.count(event == DISCONNECT_RELEASE)
+    counts["disconnects"] = jobs.count(event == Event.DISCONNECT_RELEASE)
     counts["failures"] = sum(counts.values(), np.zeros(len(jobs.lasts), np.int64))
     made = _rows(events, event, jobs, counts)
     return made.filter(pa.array(counts["failures"] >= failures))
@@ -129,7 +128,7 @@ def _rows(events: pa.Table, event: Any, jobs: Groups, counts: dict[str, Ints]) -
     )
     return table(FAILING, {
         **{name: column(events, name).take(lasts) for name in ("server", "tube", "job", "state")},
-        **counts, "is_dead": (state == BURIED) & at(is_dead, full, False),
+        **counts, "is_dead": (state == State.BURIED) & at(is_dead, full, False),
         "last": moments(np.where(last_ns == NO_ROW, NONE, last_ns)),
         "lsn": pa.array(at(lsn, full, NO_ROW), mask=full == NO_ROW), "bodies": bodies,
     })  # fmt: skip
@@ -178,7 +177,7 @@ def poison_of(jobs: pa.Table) -> pa.Table:
     groups = Groups(changes(tube[order], fingerprint[order]))
     worst = jobs.take(pa.array(groups.lasts))
     last = groups.most(column(jobs, "last").cast(pa.int64()).fill_null(NO_ROW).to_numpy())
-    is_gone = codes(jobs, "state", STATES) == GONE
+    is_gone = codes(jobs, "state", STATES) == State.GONE
     return table(KINDS, {
         **{name: worst[name] for name in ("tube", "fingerprint", "sample")},
         "jobs": groups.lasts - groups.starts + 1,

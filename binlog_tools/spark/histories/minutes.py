@@ -19,7 +19,6 @@ from binlog_tools.spark.histories.counters import (
     by_day,
 )
 from binlog_tools.spark.histories.records import (
-    GONE,
     NO_ROW,
     NONE,
     STATES,
@@ -27,6 +26,7 @@ from binlog_tools.spark.histories.records import (
     Flags,
     Groups,
     Ints,
+    State,
     at,
     changes,
     codes,
@@ -44,7 +44,7 @@ PERCENTS: Final = (50, 95, 99)
 
 DEPTHS: Final = pa.schema(
     [("server", pa.string()), ("tube", pa.string()), ("minute", pa.int64())]
-    + [(state, pa.int64()) for state in STATES[:GONE]]
+    + [(state, pa.int64()) for state in STATES[: State.GONE]]
 )
 """How many jobs stood in a tube when a minute began; minutes count from the epoch.  Rows of nought
 are absent."""
@@ -68,7 +68,7 @@ def tube_minutes_of(counters: pa.Table, depths: pa.Table, last_ns: Mapping[str, 
     minutes = Groups(changes(facts.place, facts.minute))
     heads = minutes.starts
     place, minute = facts.place[heads], facts.minute[heads]
-    standing = [_running(facts.of(state), days, minutes) for state in STATES[:GONE]]
+    standing = [_running(facts.of(state), days, minutes) for state in STATES[: State.GONE]]
     last = np.array([last_ns[name] for name in facts.servers.to_pylist()], np.int64)
     limit: Ints = np.minimum((minute // MINUTES_A_DAY + 1) * MINUTES_A_DAY,
                        at(last // MINUTE_NS, place // facts.width, 0) + 1)  # fmt: skip
@@ -108,7 +108,7 @@ def depths_at(minutes: pa.Table, minute: int) -> pa.Table:
     """
     micros = (minute - 1) * MINUTE_US
     last = minutes.filter(pc.equal(minutes["minute"].cast(pa.int64()), micros))
-    depth = sum(last[state].to_numpy() for state in STATES[:GONE])
+    depth = sum(last[state].to_numpy() for state in STATES[: State.GONE])
     last = last.filter(pa.array(depth > 0))
     begun = pa.array(np.full(last.num_rows, minute))
     return pa.table({**{name: last[name] for name in DEPTHS.names if name != "minute"},
@@ -140,7 +140,7 @@ def _with_depths(counters: pa.Table, depths: pa.Table) -> pa.Table:
             "kind": pa.array([state] * depths.num_rows, pa.string()), "slot": nought,
             "value": depths[state],
         }, counters.schema)
-        for state in STATES[:GONE]
+        for state in STATES[:State.GONE]
     ]  # fmt: skip
     return pa.concat_tables([counters, *parts])
 

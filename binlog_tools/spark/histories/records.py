@@ -3,6 +3,7 @@ neighbouring rows; and the starts of servers.
 """
 
 from collections.abc import Iterable, Iterator
+from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -126,21 +127,22 @@ CARRIED: Final = (
 TAKEN: Final = (*COLUMNS, *CARRIED)
 """The columns of events that tables are made of."""
 
-EVENTS: Final = (
-    "put", "reserve", "release", "bury", "kick", "touch", "delete", "ttr-expired",
-    "disconnect-release", "move", "update", "group-ended", "copy", "return",
-)  # fmt: skip
-"""Of jobs.  A code is a place in here.  A `return` is a `release` that takes the reservation back:
-the counter of reserves is lower after it.
+Event = IntEnum(
+    "Event",
+    "PUT RESERVE RELEASE BURY KICK TOUCH DELETE TTR_EXPIRED DISCONNECT_RELEASE MOVE UPDATE "
+    "GROUP_ENDED COPY RETURN",
+    start=0,
+)
+"""Of jobs.  A `RETURN` is a `RELEASE` that takes the reservation back: the counter of reserves is
+lower after it.
 """
 
-(PUT, RESERVE, RELEASE, BURY, KICK, TOUCH, DELETE, TTR_EXPIRED, DISCONNECT_RELEASE, MOVE, UPDATE,
- GROUP_ENDED, COPY, RETURN) = range(len(EVENTS))  # fmt: skip
+State = IntEnum("State", "READY RESERVED DELAYED BURIED GONE", start=0)
 
-STATES: Final = ("ready", "reserved", "delayed", "buried", "gone")
-READY, RESERVED, DELAYED, BURIED, GONE = range(len(STATES))
+EVENTS: Final = tuple(each.name.lower().replace("_", "-") for each in Event)
+STATES: Final = tuple(each.name.lower() for each in State)
 
-FULL: Final = (PUT, MOVE, UPDATE, COPY)
+FULL: Final = (Event.PUT, Event.MOVE, Event.UPDATE, Event.COPY)
 """Events whose records have the body and the tags."""
 
 
@@ -188,7 +190,7 @@ def records_of(events: pa.Table, starts: "Starts") -> Records:
         events = events.filter(pa.array(event >= 0))
         event = event[event >= 0]
     reason = codes(events, "reason", ("returned", "cancelled"))
-    event = np.where((event == RELEASE) & (reason == 0), RETURN, event).astype(np.int8)
+    event = np.where((event == Event.RELEASE) & (reason == 0), Event.RETURN, event).astype(np.int8)
     server = column(events, "server").dictionary_encode()
     servers = server.indices.to_numpy(zero_copy_only=False)
     job, incarnation = numbers(events, "job"), numbers(events, "incarnation")
@@ -197,9 +199,10 @@ def records_of(events: pa.Table, starts: "Starts") -> Records:
     moments_ns = starts.of(server.dictionary.to_pylist(), servers, incarnation)
     return Records(
         events, Groups(changes(job, servers)), event, codes(events, "state", STATES), copy,
-        (event == DELETE) & (reason == 1), among(event, FULL),
+        (event == Event.DELETE) & (reason == 1), among(event, FULL),
         column(events, "dead_from").is_valid().to_numpy(zero_copy_only=False),
-        time_ns, np.where(copy | among(event, (MOVE, UPDATE)), NONE, time_ns), logged_ns,
+        time_ns, np.where(copy | among(event, (Event.MOVE, Event.UPDATE)), NONE, time_ns),
+        logged_ns,
         numbers(events, "deadline_ns"), incarnation, numbers(events, "reserves"),
         numbers(events, "kicks"), numbers(events, "connection", 0), *moments_ns,
     )  # fmt: skip

@@ -19,13 +19,13 @@ from binlog_tools.spark.histories.lifetimes import attempts_of, lifetimes_of, sn
 from binlog_tools.spark.histories.records import (
     CARRIED,
     EVENTS,
-    GONE,
     NO_RECORDS,
     NO_ROW,
     OF_STARTS,
     TAKEN,
     Groups,
     Starts,
+    State,
     at,
     changes,
     chosen,
@@ -160,7 +160,7 @@ def pieces_of(events: pa.Table, plan: Plan) -> dict[str, pa.Table]:
     first, next_first = plan.days.get(server, 0), plan.next_days()[server]
     intervals = intervals_of(events, plan.starts)
     last = intervals.jobs.lasts
-    is_gone = intervals.records.state[last] == GONE
+    is_gone = intervals.records.state[last] == State.GONE
     at_ns = np.where(is_gone, intervals.at_ns[last], plan.starts.last_ns[server])
     day = np.maximum(at_ns // DAY_NS, first)
     failing = failing_of(events)
