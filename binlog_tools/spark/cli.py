@@ -45,11 +45,7 @@ Command = Callable[..., Any]
 
 
 def started(name: str, master: str | None, has_ui: bool = False) -> SparkSession:
-    """Return the session of a command.
-
-    :param master: as ``local[4]``, or ``sc://HOST`` for a Connect server; None: what
-        ``spark-submit`` or ``SPARK_REMOTE`` says, or all processors of this machine.
-    """
+    """Return the session of a command; ``master``: as ``local[4]``, or ``sc://HOST``."""
     remote = master if master and master.startswith("sc://") else os.environ.get("SPARK_REMOTE")
     if remote:
         _refuse_deaf(remote)
@@ -118,10 +114,7 @@ def tables_in(place: str) -> list[str]:
 
 
 def parsed_time(moment: str) -> int:
-    """Return nanoseconds since the epoch.
-
-    :raise TableError: it is not a time.
-    """
+    """Return nanoseconds since the epoch; raise TableError if it is not a time."""
     try:
         return parse_time(moment, time.time_ns())
     except ValueError as problem:

@@ -1,8 +1,5 @@
-"""The events table: the log as Parquet, once, for all other pipelines to read.
-
-Each run appends the records above the last LSN that the table has of a store; each commit notes the
-last one, and by which segments.  So a run may be killed, repeated, and started twice, and takes no
-records of another history of the store.
+"""The events table: the log as Parquet.  Each commit notes the last LSN of each store, so a run may
+be killed, repeated, and started twice.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -54,12 +51,7 @@ _WHOLE: Final = 1 << 62
 
 
 class Written(NamedTuple):
-    """What a run has written.
-
-    :ivar segments: those that were read.
-    :ivar problems: rows that tell of damage, or of a spoilt body.
-    :ivar version: of the table; None: there is none, since there was nothing to write.
-    """
+    """What a run has written; ``problems``: rows of damage, ``version``: None: there is none."""
 
     segments: int
     rows: int
@@ -70,10 +62,7 @@ class Written(NamedTuple):
 def write_events(asked: Asked, place: str) -> Written:
     """Bring the table up to date with the logs, in commits of some `TASK_BYTES` of them.
 
-    :param asked: what is read, without conditions.
     :raise SourceError: a log cannot be read, lacks what comes next, or is of another history.
-    :raise TableError: the place has something else, or others write it, or its servers have other
-        names.
     """
     if asked.conditions:
         raise TableError("TABLE_OPTION", "an events table has all records; leave the bounds away")
@@ -123,9 +112,7 @@ def _named(store: str, server: str) -> str:
 
 
 def _refuse_renamed(table: StoredTable, stores: Mapping[str, str], told: Mapping[str, int]) -> None:
-    """:raise TableError: the table calls one of these stores, or another one, otherwise: its rows
-    would be there twice, or be taken for those of the other.
-    """
+    """Raise TableError if the table has one of these stores, or another one, under another name."""
     servers = {file.partition["server"] for file in table.files()} if stores else set()
     for store, server in stores.items():
         if store in told and _named(store, server) not in told:
@@ -167,11 +154,7 @@ def _highest(rows: pa.Table, server: str) -> int:
 
 
 def event_rows(paths: Iterable[str], above: Mapping[str, int] | None = None) -> Rows:
-    """Rows of events tables for tasks to read; columns of text are dictionaries.
-
-    :param above: of servers, a last LSN that is not wanted: files that have no later ones are left
-        out.
-    """
+    """Return rows of events tables for tasks, without files whose LSNs are not above these."""
     tables = [open_stored(path) for path in paths]
     own = [table.schema() for table in tables]
     first = {field.name: field for schema in reversed(own) for field in schema}
@@ -192,12 +175,7 @@ def _read_part(part: tuple[Any, Any], names: Sequence[str]) -> Iterator[pa.Recor
 
 
 def log_rows(asked: Asked, above: Mapping[str, int] | None = None) -> Rows:
-    """The rows of logs, planned now, for tasks to read.
-
-    :param above: of servers, a last LSN that is not wanted: segments that have no later ones are
-        left out.
-    :raise SourceError: they cannot be planned.
-    """
+    """Return the rows of logs, planned now, without segments whose LSNs are not above these."""
     partitions = BinlogReader(asked, asked.names).partitions()
     wanted = [tuple(_later(partition.value or (), above or {})) for partition in partitions]
     parts = [part for part in wanted if part]

@@ -72,16 +72,8 @@ Rows = dict[str, pa.Table]
 
 
 class LiveServer:
-    """One server, as far as its log has been taken.  A row comes as soon as no later record can
-    change it:
+    """One server, as far as its log has been taken; docs/spark-live.md says when a row comes.
 
-    | row | comes with |
-    | --- | --- |
-    | lifetime | the record with which the job is gone |
-    | attempt | the record that ends the run; else the next start, or the job's next record before |
-    | minute | the first record `SLACK_NS` after its end, if no run is undecided in it |
-
-    :ivar newest_lsn: the newest record.
     :ivar closed: the newest minute whose rows have come; None: none has.
     """
 
@@ -187,19 +179,14 @@ class LiveServer:
 
 
 def _settled_attempts(intervals: Intervals, after_lsn: int, incarnation: int) -> pa.Table:
-    """Those that have ended, and that a record after this one has settled.
-
-    :param incarnation: the server's newest up to that record.
-    """
+    """Return attempts that have ended, and that a record after this one has settled."""
     settled, found = _settled_lsn(intervals, incarnation), attempts_of(intervals)
     fresh = pa.array((settled != NONE) & (settled > after_lsn))
     return found.filter(pc.and_(fresh, found["ended_by"].is_valid()))
 
 
 def _settled_lsn(intervals: Intervals, incarnation: int) -> Ints:
-    """The record that settles each attempt, in their order, or `NONE`; of runs that a restart
-    ended, one before all others if that is known already, else one after them.
-    """
+    """Return the record that settles each attempt; of those a known restart ended, an early one."""
     records = intervals.records
     lsn = numbers(records.events, "lsn")[intervals.row]
     following = np.append(lsn[1:], NONE)[: len(lsn)]
@@ -218,11 +205,7 @@ def _settled_lsn(intervals: Intervals, incarnation: int) -> Ints:
 
 
 def _undecided_minute(intervals: Intervals, incarnation: int) -> int:
-    """The first minute with a run whose TTR has ended, and whose end is not in the log yet; or
-    `NONE`.
-
-    :param incarnation: the server's newest: only it can still log the end.
-    """
+    """Return the first minute with a run whose TTR has ended without a record, or `NONE`."""
     last = intervals.jobs.lasts
     is_open = (
         (intervals.ended_by[last] == UNLOGGED) & (intervals.next_event[last] == NOTHING)
@@ -257,10 +240,7 @@ class LiveTables:
     """The tables of some servers in a folder, or at a URL."""
 
     def __init__(self, place: str) -> None:
-        """Go on where another process has ended.
-
-        :raise TableError: the place cannot be written, or has something else.
-        """
+        """Go on where another process has ended; raise TableError if the place is not ours."""
         names = (*SCHEMAS, OPEN)
         self._tables = {
             name: open_stored(within(place, name), LAYOUTS[name]._replace(name=f"live {name}"))
@@ -279,10 +259,7 @@ class LiveTables:
         }  # fmt: skip
 
     def take(self, events: pa.Table) -> None:
-        """Append what follows from these durable records, those of a server in order.
-
-        :raise TableError: ``TABLE_BUSY``: another process keeps these tables.
-        """
+        """Append what follows from these durable records, those of a server in order."""
         events = events.select(TAKEN).combine_chunks()
         for name in sorted(filter(None, pc.unique(events["server"]).to_pylist())):
             if name not in self.servers:
@@ -299,9 +276,7 @@ class LiveTables:
         return sum(server.events.num_rows for server in self.servers.values())
 
     def _parts(self, server: str, events: pa.Table) -> Iterator[pa.Table]:
-        """Of records that were taken before the process was killed, parts up to the last of each
-        table: what it has and what it lacks.
-        """
+        """Yield parts of records taken before a kill, up to the last of each table."""
         lsn = events["lsn"]
         done = {self._reached(name, server) for name in SCHEMAS}
         low = -1
@@ -351,9 +326,7 @@ _EVENTS: Final = arrow_schema(TAKEN)
 
 
 def _of_starts(known: pa.Table) -> pa.Table:
-    """The first and the newest record of each incarnation: of these `starts_table` makes the same
-    again.
-    """
+    """Return two records of each incarnation, of which `starts_table` makes the same starts."""
     rows = [
         {"server": row["server"], "incarnation": row["incarnation"], "event": event,
          "logged_ns": row[name]}
@@ -380,10 +353,7 @@ def _of(rows: pa.Table, server: str) -> pa.Table:
 
 
 class Request(NamedTuple):
-    """What to follow.
-
-    :ivar options: of the source.
-    """
+    """What to follow, with options of the source."""
 
     paths: tuple[str, ...]
     options: Mapping[str, str]
@@ -401,15 +371,10 @@ class Request(NamedTuple):
 
 
 class Follower:
-    """Follows logs, and keeps the tables.
-
-    :ivar names: of the servers, by store.
-    """
+    """Follows logs, and keeps the tables; ``names``: of the servers, by store."""
 
     def __init__(self, request: Request, tables: LiveTables) -> None:
-        """:raise SourceError: there is no log, or it cannot be read.
-        :raise SparkTooOld: this Spark has no interface of streams.
-        """
+        """Begin where the tables have ended; raise SourceError if there is no log."""
         streamed = request.streamed()
         stores = stream_reader(streamed, TAKEN).initialOffset()["stores"]
         self.names = {store: streamed.asked.servers.get(store, store) for store in stores}

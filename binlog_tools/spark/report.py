@@ -22,9 +22,7 @@ TITLE: Final = "The queue, as its log tells it"
 
 
 def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
-    """:return: seconds since the epoch; ``now`` is the end of this minute: times before it are
-    whole minutes.
-    """
+    """Return seconds since the epoch; ``now`` is the end of this minute."""
     now_ns = ctx.meta.setdefault(_NOW, -(-time.time_ns() // _MINUTE_NS) * _MINUTE_NS)
     try:
         return None if value is None else parse_time(value, now_ns) / 1e9

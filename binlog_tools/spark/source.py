@@ -1,8 +1,5 @@
-"""The format ``beanstalk_binlog``: logs and archives as a table, read in batch.
-
-Spark pickles these objects and calls them in three places: `BinlogSource.schema` and
-`BinlogReader.partitions` in a short-lived process beside the driver, `BinlogReader.read` in the
-tasks.  So they hold what was asked for and nothing that is open.
+"""The format ``beanstalk_binlog``, read in batch.  Spark pickles these objects, and calls them
+beside the driver and in tasks: they hold what was asked for and nothing that is open.
 """
 
 import logging
@@ -78,10 +75,7 @@ class BinlogSource(DataSource):
 
 
 def stream_reader(streamed: Streamed, columns: tuple[str, ...]) -> "BinlogStreamReader":
-    """What follows logs.
-
-    :raise SparkTooOld: this Spark has no limits of batches, of which streams are made.
-    """
+    """Return what follows logs; raise SparkTooOld if this Spark has no limits of batches."""
     try:
         # Imported here: whatever else there is works with older versions of Spark.
         from binlog_tools.spark.following.streaming import BinlogStreamReader
@@ -160,17 +154,13 @@ def _of_broken(broken: BrokenFile) -> Trouble:
 
 
 def register(spark: "SparkSession") -> "SparkSession":
-    """Make the format known to a session: classic, Connect, or of a declarative pipeline.  Nothing
-    is set in it.
-    """
+    """Make the format known to a session of any kind.  Nothing is set in it."""
     spark.dataSource.register(BinlogSource)
     return spark
 
 
 def started(start: "Callable[[], StreamingQuery]", attempts: int = ATTEMPTS) -> "StreamingQuery":
-    """Start a stream, and return when it has had its first batch, or has ended.  If a busy machine
-    did not start Python in the 10 s that Spark waits, which no setting changes, start it again.
-    """
+    """Start a stream, again if this machine was too busy, and return it after its first batch."""
     for attempt in range(1, attempts + 1):
         query = start()
         while query.isActive and query.lastProgress is None:

@@ -52,10 +52,7 @@ ask the machine for a token all the same, were there no account that needs none.
 
 
 class Location(NamedTuple):
-    """A table's place, which may be sent to other machines.
-
-    :ivar path: an absolute path of this machine, or a URL with its options.
-    """
+    """A table's place: an absolute path of this machine, or a URL with its options."""
 
     path: str
 
@@ -81,10 +78,7 @@ class Location(NamedTuple):
         return self.path if self.is_local else shown(self.path)
 
     def system(self) -> tuple[pa_fs.FileSystem, str]:
-        """pyarrow's file system, and the path of the table in it.
-
-        :raise OSError: pyarrow has no file system for it here.
-        """
+        """Return pyarrow's file system, and the path in it; raise OSError if it has none."""
         if self.is_local:
             return pa_fs.LocalFileSystem(), self.path
         return open_files(self.path)
@@ -114,9 +108,7 @@ class Location(NamedTuple):
         return str(self).replace(f"gs://{ANONYMOUS}@", "gs://", 1)
 
     def refuse_hopeless(self, code: str = "TABLE_UNWRITABLE") -> None:
-        """:param code: of the error if there is no bucket.
-        :raise TableError: no table can be here: it is a file, or in a bucket that is not there.
-        """
+        """Raise TableError, of this code if the bucket is missing, if no table can be here."""
         if self.is_local:
             if os.path.isfile(self.path):
                 what = "it is a file; name a directory; nothing was written"
@@ -191,11 +183,7 @@ CODED: Final = pa.dictionary(pa.int32(), pa.string())
 
 
 class Layout(NamedTuple):
-    """Name, columns and partitions of a table.
-
-    :ivar name: stored in the table; a table of another name is not written to.
-    :ivar schema: all nullable; the metadata ``comment`` of a field is its comment.
-    """
+    """Name, stored in the table, columns, their ``comment`` as metadata, and partitions."""
 
     name: str
     schema: pa.Schema
@@ -203,10 +191,7 @@ class Layout(NamedTuple):
 
 
 class File(NamedTuple):
-    """A file of a table.
-
-    :ivar lsns: smallest and largest value of the column ``lsn``, if the statistics say so.
-    """
+    """A file of a table; ``lsns``: smallest and largest of that column, if known."""
 
     path: str
     size: int
@@ -216,9 +201,7 @@ class File(NamedTuple):
 
 
 class Optimized(NamedTuple):
-    """:ivar merged: files that were merged into ``made``.
-    :ivar removed: files that no version needed.
-    """
+    """Files that were merged into ``made``, and files removed that no version needed."""
 
     merged: int
     made: int
@@ -226,10 +209,7 @@ class Optimized(NamedTuple):
 
 
 def holds_table(place: str) -> bool:
-    """Return True if there is a Delta table.
-
-    :raise TableError: there is a table of plain Parquet files.
-    """
+    """Return True if there is a Delta table; raise TableError if there is plain Parquet."""
     location = Location.of(place)
     if location.is_local and not os.path.isdir(location.path):
         return False
@@ -241,9 +221,7 @@ def holds_table(place: str) -> bool:
 
 
 def open_stored(place: str, layout: Layout | None = None) -> "StoredTable":
-    """:param layout: of the table to write, which the first write makes; None: it is only read.
-    :raise TableError: there is none to read, or the one to write is not ours.
-    """
+    """Open a table, to write it if there is a layout; raise TableError if it is not ours."""
     location = Location.of(place)
     if not holds_table(place):
         location.refuse_hopeless("TABLE_NOT_FOUND" if layout is None else "TABLE_UNWRITABLE")
@@ -365,11 +343,9 @@ class StoredTable:
     ) -> int:  # fmt: skip
         """Make the next version durably, in one step; this object goes on at it.
 
-        :param rows: with the columns of the layout.
         :param replaced: the partitions whose old rows are removed; None: rows are only added.
         :param progress: numbers to note by name.
-        :raise TableError: ``TABLE_BUSY``: another process has changed the table since this object
-            was opened or has written.
+        :raise TableError: ``TABLE_BUSY``: another process has changed the table meanwhile.
         """
         from deltalake.exceptions import CommitFailedError, DeltaError
 
@@ -498,10 +474,7 @@ class StoredTable:
 def dataset_of(
     location: Location, schema: pa.Schema, files: Sequence[File], is_coded: bool = False
 ) -> ds.Dataset:
-    """Files of a table, with the columns of their partitions; columns that a file lacks are null.
-
-    :param is_coded: text columns are read as dictionaries.
-    """
+    """Return files with their partitions' columns; ``is_coded``: text as dictionaries."""
     system, root = location.system()
     form = ds.ParquetFileFormat()
     if is_coded:

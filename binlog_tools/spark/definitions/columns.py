@@ -1,8 +1,4 @@
-"""The columns of the events table, each once: name, type, unit, meaning.
-
-No column is declared not null, since Spark compares nullability too.  Spark's integers are signed:
-numbers of 2**63 and above are an error.
-"""
+"""The columns of the events table: name, type, meaning.  All may be null."""
 
 from collections.abc import Iterable, Mapping
 from functools import cache

@@ -53,11 +53,7 @@ SCHEMA: Final = pa.schema([
 
 
 class _Facts(NamedTuple):
-    """Columns of the same length.
-
-    :ivar place: a number for the server and tube.
-    :ivar kind: its place in `KINDS`.
-    """
+    """Columns of the same length; ``place``: a number for server and tube, ``kind``: in `KINDS`."""
 
     place: Ints
     kind: Ints
@@ -66,9 +62,7 @@ class _Facts(NamedTuple):
     value: Ints
 
     def added(self) -> "_Facts":
-        """One for each key: the least value of `oldest`, the sum of all others unless it is
-        nought.
-        """
+        """Return one for each key: of `oldest` the least value, of others the sum if not 0."""
         if not len(self.place):
             return self
         keys = _Keys.of(self.minute)
@@ -84,10 +78,7 @@ class _Facts(NamedTuple):
         )  # fmt: skip
 
     def cut(self, last: Ints) -> "_Facts":
-        """Waits, cut at midnight.
-
-        :param last: of each place, the last minute of its server: there waits that last are cut.
-        """
+        """Cut waits at midnight, those that last at the last minute of their place's server."""
         since = self.minute
         until = np.where(self.slot == LASTS, np.maximum(since, last[self.place]) + 1, self.slot)
         days = (until - 1) // MINUTES_A_DAY - since // MINUTES_A_DAY + 1
@@ -144,10 +135,7 @@ def counters_of(intervals: Intervals) -> pa.Table:
 
 
 def merged(tables: list[pa.Table]) -> pa.Table:
-    """The counters of several parts of the jobs, added up.
-
-    :param tables: with `SCHEMA`; columns of text may be dictionaries, and then are so in the sum.
-    """
+    """Add up the counters of several parts of the jobs; dictionaries stay dictionaries."""
     given = pa.concat_tables(tables) if tables else SCHEMA.empty_table()
     facts, servers, tubes = _facts_of(given)
     return facts.added().named(servers, tubes, pa.types.is_dictionary(given["kind"].type))
@@ -283,9 +271,7 @@ _SLOTS: Final = 2 * 20 * 1000
 
 
 def slots_of(lengths_ns: Ints) -> Ints:
-    """Of lengths, their first three digits and how many more there are, as one number: a longer one
-    has a higher one, if neither is negative.
-    """
+    """Return the first three digits of lengths and how many more there are, in their order."""
     size = np.abs(lengths_ns)
     more = np.maximum(0, np.searchsorted(_POWERS, size, side="right") - 3)
     found: Ints = np.where(lengths_ns < 0, _SLOTS // 2, 0) + more * 1000 + size // _POWERS[more]
@@ -299,9 +285,7 @@ def lengths_of(codes: Ints) -> Ints:
 
 
 def clipped(counters: pa.Table, first: int) -> pa.Table:
-    """What these counters say of a minute and later ones: depths and waits begin then at the
-    earliest.
-    """
+    """Return what counters say from a minute on: depths and waits begin then at the earliest."""
     minute, slot = counters["minute"].to_numpy(), counters["slot"].to_numpy()
     kind = codes(counters, "kind", KINDS)
     is_depth = (kind >= _STATE) & (kind < OLDEST)
@@ -312,10 +296,7 @@ def clipped(counters: pa.Table, first: int) -> pa.Table:
 
 
 def by_day(counters: pa.Table, last_ns: Mapping[str, int]) -> pa.Table:
-    """With waits cut at midnight, so that each day of a server stands by itself.
-
-    :param last_ns: of each server, its last moment: in its minute waits that last are cut.
-    """
+    """Cut waits at midnight, so that each day of a server stands by itself."""
     facts, servers, tubes = _facts_of(counters)
     is_old = facts.kind == OLDEST
     is_seen = is_old.copy()

@@ -1,8 +1,4 @@
-"""Jobs that fail again and again, and kinds of them: those of the same tube and fingerprint.
-
-A failure is a run that did not end in `delete`; most are counters of the job's newest record, so
-they are right also where records are missing.
-"""
+"""Jobs that fail again and again, and kinds of them.  A failure is a run without a `delete`."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -88,10 +84,7 @@ MARKS: Final = pa.schema([("server", pa.string()), ("lsn", pa.int64()),
 
 
 def failing_of(events: pa.Table, failures: int = FAILURES) -> pa.Table:
-    """Return the jobs with so many failures, with `FAILING`.
-
-    :param events: of whole jobs, by job and LSN.
-    """
+    """Return those of whole jobs, by job and LSN, with so many failures; with `FAILING`."""
     event = codes(events, "event", EVENTS)
     found = event == Event.DISCONNECT_RELEASE
     for name in COUNTERS:
@@ -163,10 +156,7 @@ def marked(failing: pa.Table, marks: pa.Table) -> pa.Table:
 
 
 def poison_of(jobs: pa.Table) -> pa.Table:
-    """Return a row per tube and fingerprint, with `KINDS`.
-
-    :param jobs: with `POISON_JOBS`.
-    """
+    """Return a row per tube and fingerprint, with `KINDS`."""
     jobs = jobs.combine_chunks()
     if not jobs.num_rows:
         return KINDS.empty_table()

@@ -197,11 +197,7 @@ def _ends(
     records: Records, at_ns: Ints, next_ns: Ints, next_event: Codes, is_delayed: Flags,
     is_lost: Flags, is_cut_off: Flags,
 ) -> tuple[Ints, Codes, Ints]:  # fmt: skip
-    """When each interval ended and by what, by the next record or by what the log does not say; and
-    since when the job was ready then.
-
-    :param is_cut_off: whether the next record is not of the same incarnation.
-    """
+    """Return when each interval ended, by what, and since when the job was ready then."""
     ripe = (is_delayed | is_lost) & (records.deadline_ns <= records.last_ns)
     due_ns = np.where(ripe, np.maximum(at_ns, records.deadline_ns), NONE)
     is_restart = is_lost & is_cut_off & (records.stop_ns != NONE) & (records.stop_ns < due_ns)

@@ -1,7 +1,5 @@
-"""One row a job: what became of it, how long it waited and ran; and the jobs that are alive.
-
-Counters are those of the job's newest record, so they are right also where records are missing.
-What lasts counts in no sum.
+"""One row a job, an attempt, a worker; and the jobs that are alive.  Counters are those of the
+newest record, so they are right also where records are missing.  What lasts counts in no sum.
 """
 
 from typing import Any, Final, NamedTuple
@@ -69,9 +67,7 @@ class _Parts(NamedTuple):
 
 
 def attempts_of(intervals: Intervals, day: Ints | None = None) -> pa.Table:
-    """:param day: of each job, counted from the epoch: then there is a column ``date`` too.
-    :return: with the schema `tables.ATTEMPTS`, by job, revivals and attempt.
-    """
+    """Return the attempts by job, revivals and attempt; with the day of each job also ``date``."""
     parts, runs = _grouped(intervals, _parts_of(intervals))
     records, interval = intervals.records, parts.interval
     last = interval[runs.lasts]
@@ -101,9 +97,7 @@ def attempts_of(intervals: Intervals, day: Ints | None = None) -> pa.Table:
 
 
 def _parts_of(intervals: Intervals) -> _Parts:
-    """In the order of the intervals: the run of which only the end is known, the interval itself,
-    the wait after it.
-    """
+    """Return of each interval the run with only an end, itself, and the wait after it."""
     records = intervals.records
     state, event = records.state, records.event
     is_taken = intervals.next_event == Event.RESERVE
@@ -170,9 +164,7 @@ _KNOWN: Final = tuple(end for ends in RUN_ENDS.values() for end in ends)
 
 
 def workers_of(attempts: pa.Table) -> pa.Table:
-    """:param attempts: all those of some connections.
-    :return: with the schema `tables.WORKERS`.
-    """
+    """Return the workers of all attempts of some connections."""
     named = pc.and_(pc.is_valid(attempts["connection"]), pc.is_valid(attempts["incarnation"]))
     attempts = attempts.select(OF_WORKERS).filter(named)
     servers = column(attempts, "server").dictionary_encode()
@@ -212,9 +204,7 @@ def _distinct(workers: Groups, job: Ints) -> Ints:
 
 
 def _alone(workers: Groups, started: Ints, ended: Ints, is_over: Any) -> Ints:
-    """How much of each run lies behind the ends of all runs of the connection that began before it:
-    a connection may hold several jobs at once.
-    """
+    """Return how much of each run is after the ends of its connection's earlier runs."""
     until = np.where(is_over, ended, 0)
     # The latest end so far in each group, as a maximum of ranks, which leave room for the group.
     order = np.argsort(until)
@@ -289,9 +279,7 @@ def _outcomes(intervals: Intervals, state: Any) -> Ints:
 
 
 def _is_done(records: Records) -> Flags:
-    """Whether each job was deleted by the connection that had it last and had not given it back:
-    also one whose TTR had ended.
-    """
+    """Tell which jobs were deleted by the connection that had them last, also after their TTR."""
     jobs, last = records.jobs, records.jobs.lasts
     had = jobs.newest(records.state == State.RESERVED)[last]
     connection = records.connection[last]
@@ -352,10 +340,7 @@ _SHOWN: Final = ("server", "job", "tube", "priority", "delay_s", "ttr_s", "reser
 
 
 def snapshot_of(events: pa.Table, starts: Starts) -> pa.Table:
-    """:param events: of whole jobs, by job and LSN.
-    :return: with `SNAPSHOT`; the state follows from a deadline or a restart where no record says
-        so (``is_inferred``).
-    """
+    """Return living jobs; a deadline or restart that no record says makes a state inferred."""
     records = records_of(events, starts)
     is_alive = records.state[records.jobs.lasts] != State.GONE
     records = records_of(chosen(records.events, is_alive[records.jobs.number]), starts)

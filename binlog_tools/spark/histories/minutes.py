@@ -1,7 +1,5 @@
-"""The minutes of tubes: what came, went and stood there, and how long it took, from counters.
-
-A minute has a row if something happened in it, or a job stands there when it ends.  Days stand by
-themselves, if the depths at their beginning are known.
+"""The minutes of tubes, from counters: one has a row if something happened in it, or a job stands
+there when it ends.
 """
 
 from collections.abc import Iterator, Mapping
@@ -103,9 +101,7 @@ def _offsets(lengths: Ints) -> Ints:
 
 
 def depths_at(minutes: pa.Table, minute: int) -> pa.Table:
-    """How many jobs stand where when a minute begins, from the rows of the one before; with
-    `DEPTHS`.
-    """
+    """Return how many jobs stand where when a minute begins, from the rows of the one before."""
     micros = (minute - 1) * MINUTE_US
     last = minutes.filter(pc.equal(minutes["minute"].cast(pa.int64()), micros))
     depth = sum(last[state].to_numpy() for state in STATES[: State.GONE])
@@ -188,11 +184,9 @@ def _running(more: Ints, days: Groups, minutes: Groups) -> Ints:
 
 
 def _oldest(facts: _Facts, rows: Ints) -> Ints:
-    """Since when the oldest wait of each row has lasted, or `NONE`.
+    """Return since when the oldest wait of each row has lasted, or `NONE`.
 
     A wait is the oldest one from where all earlier ones have ended.
-
-    :param rows: place and minute of the rows of the table, as one number.
     """
     chosen = np.flatnonzero(facts.kind == KINDS.index("oldest"))
     place, since, until, value = (

@@ -182,9 +182,7 @@ class Records(NamedTuple):
 
 
 def records_of(events: pa.Table, starts: "Starts") -> Records:
-    """:param events: with `COLUMNS` and, if there are tags, `CARRIED`; all records of each job one
-    after the other, by LSN.
-    """
+    """Take records apart: all of each job one after the other, by LSN."""
     event = codes(events, "event", EVENTS)
     if (event < 0).any():
         events = events.filter(pa.array(event >= 0))
@@ -300,10 +298,7 @@ class Starts:
         return {server: known[-1][0] for server, known in self._of.items()}
 
     def of(self, names: list[str], server: Any, incarnation: Ints) -> tuple[Ints, Ints, Ints]:
-        """:param server: of each row, its place in ``names``.
-        :return: at each row, the last moment of its incarnation and the server's next start, both
-            `NONE` if there is no later incarnation; and the server's last moment.
-        """
+        """Return at each row its incarnation's end and the next start, or `NONE`, and the last."""
         stop_ns, restart_ns = np.full((2, len(server)), NONE)
         lasts = np.array([self.last_ns.get(name, 0) for name in names] or [0], np.int64)
         for place, name in enumerate(names):

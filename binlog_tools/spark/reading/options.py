@@ -59,11 +59,7 @@ _UUID: Final = re.compile(r"[0-9a-f]{32}")
 
 
 class Asked(NamedTuple):
-    """What the options say.
-
-    :ivar columns: those asked for by name, None: all, with ``body`` and ``tags`` or without.
-    :ivar conditions: what every row has to fulfil, but those of damage.
-    """
+    """What the options say; ``conditions``: what every row has to fulfil, but those of damage."""
 
     paths: tuple[str, ...]
     columns: tuple[str, ...] | None
@@ -96,11 +92,7 @@ class Asked(NamedTuple):
 
 
 def parse_options(options: Mapping[str, str], also: Mapping[str, str] | None = None) -> Asked:
-    """What the options of a read say; names are taken in any case.
-
-    :param also: further options that are known, and not looked at here.
-    :raise SourceError: one is unknown, or its value is.
-    """
+    """Return what the options of a read say; raise SourceError if one, or its value, is unknown."""
     given = {name.lower(): str(value) for name, value in options.items()}
     _refuse_unknown(given, {**OPTIONS, **(also or {})})
     if "columns" in given and "body" in given:
@@ -267,10 +259,7 @@ _CONDITIONS: Final[Mapping[str, tuple[str, str, Callable[[str], tuple[Any, ...]]
 
 
 def check_schema(fields: list[tuple[str, str]]) -> tuple[str, ...]:
-    """Return the columns that a schema of the user's wants.
-
-    :raise SourceError: there is no such column, or it is of another type.
-    """
+    """Return the columns of a user's schema; raise SourceError if one is unknown."""
     if not fields:
         raise SourceError("BINLOG_SCHEMA", "the schema has no columns; lsn is the smallest")
     for name, kind in fields:
@@ -307,13 +296,7 @@ BATCH_ONLY: Final = ("live", "partitionBytes", *_CONDITIONS)
 
 
 class Streamed(NamedTuple):
-    """What the options of a stream say.
-
-    :ivar asked: what they say of rows.
-    :ivar paths: where to look, the archive last.
-    :ivar starts: LSNs by store.
-    :ivar since_ns: begin with what was logged then; None: not asked for.
-    """
+    """What the options of a stream say; ``asked``: of rows, ``starts``: LSNs by store."""
 
     asked: Asked
     paths: tuple[str, ...]

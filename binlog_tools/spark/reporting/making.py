@@ -23,11 +23,7 @@ class PeriodError(ValueError):
 
 
 def taken(asked: Period = ALWAYS) -> tuple[Period, str]:
-    """Return the minutes that have something of the time that was asked for, and which these are if
-    they are more.
-
-    :raise PeriodError: nothing was asked for.
-    """
+    """Return the minutes that have something of a time, and say which if they are more."""
     if asked.start >= asked.end:
         raise PeriodError("--from is not before --to: there is no time between them")
     start, end = np.floor(asked.start / MINUTE_S), np.ceil(asked.end / MINUTE_S)
@@ -45,9 +41,7 @@ def _text(period: Period) -> str:
 
 
 class Request(NamedTuple):
-    """:ivar period: of it all minutes are taken that it touches, as `taken` says.
-    :ivar events: the events table, for samples and damage; None: there is none.
-    """
+    """What to report; ``events``: the table for samples and damage."""
 
     tables: str
     title: str
@@ -56,10 +50,7 @@ class Request(NamedTuple):
 
 
 class Made(NamedTuple):
-    """:ivar absent: the tables that were not there.
-    :ivar is_empty: whether nothing is known of the period.
-    :ivar taken: which period was taken, if it is not the one that was asked for; else empty.
-    """
+    """A report, the tables that were not there, and which period was taken if not the asked one."""
 
     page: str
     json: str
@@ -72,11 +63,7 @@ class Made(NamedTuple):
 
 
 def make(request: Request) -> Made:
-    """Return a page of at most `MAX_PAGE_BYTES`: with fewer steps, as long as it is larger.
-
-    :raise TableError: there is no table, or one cannot be read, or they were not finished.
-    :raise PeriodError: there is no time in the period.
-    """
+    """Return a page of at most `MAX_PAGE_BYTES`: with fewer steps, as long as it is larger."""
     period, text = taken(request.period)
     coarser = 1
     while True:

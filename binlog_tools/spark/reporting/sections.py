@@ -124,10 +124,7 @@ DEAD_ROWS: Final = 100
 
 
 def content_of(now: Readings, title: str, taken: str = "") -> Content:
-    """Return all that the report says.  The same readings give the same.
-
-    :param taken: which period was taken, and why; empty: the one that was asked for.
-    """
+    """Return all that the report says.  The same readings give the same."""
     return Content(
         title, _span_text(now, taken), list(_tiles(now)), list(_tables(now)),
         notes=list(gaps(now)), findings=[found._asdict() for found in findings(now)],
@@ -328,9 +325,7 @@ def _steps(whole: Series) -> Table:
 
 
 def _period(flow: Flow) -> dict[str, Any]:
-    """Return what is drawn.  If there are ``fine`` steps, the others have only what stood in the
-    queue.
-    """
+    """Return what is drawn: where there are ``fine`` steps, the others have only depths."""
     if flow.fine is None:
         return {"whole": _drawn(flow.whole), "tubes": _drawn(flow.tubes)}
     fine = {"whole": _drawn(flow.fine[0]), "tubes": _drawn(flow.fine[1])}
@@ -344,11 +339,7 @@ _NOTHING: Final = ((0, None), (None,))
 
 
 def _drawn(series: Series, only: Sequence[str] | None = None) -> dict[str, Any]:
-    """What the figures are drawn of: of each tube its numbers by name, without those that are
-    nothing in every step.
-
-    :param only: the names; None: all.
-    """
+    """Return the numbers of each tube, or only these, without those that are never there."""
     numbers: dict[str, Sequence[Sequence[Any]]] = {
         name: values.tolist() for name, values in series.numbers.items() if name != "oldest_ns"
     }

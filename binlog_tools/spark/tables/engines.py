@@ -1,7 +1,5 @@
-"""Two engines for the same functions: this process, and the tasks of Spark.
-
-Each reads the new events and the open ones, brings the events of whole jobs together, and yields
-what `pieces_of` makes of them.
+"""Two engines for the same functions, this process and the tasks of Spark: each brings the events
+of whole jobs together, new and open ones, and yields what `pieces_of` makes of them.
 """
 
 from collections import defaultdict
@@ -138,10 +136,7 @@ suspensions counts of minutes that were written before stay as they are.
 
 
 class Plan(NamedTuple):
-    """What an increment is made of.
-
-    :ivar days: by server, the first day that is made again; counted from the epoch.
-    """
+    """What an increment is made of: starts, and by server the first day that is made again."""
 
     starts: Starts
     days: Mapping[str, int]
@@ -153,9 +148,7 @@ class Plan(NamedTuple):
 
 
 def pieces_of(events: pa.Table, plan: Plan) -> dict[str, pa.Table]:
-    """:param events: of whole jobs of one server, by job and LSN.
-    :return: rows by name of the table; besides those ``failing``, ``counters`` and ``open``.
-    """
+    """Return rows by table, and ``failing``, ``counters``, ``open``, of whole jobs of a server."""
     server = events["server"][0].as_py()
     first, next_first = plan.days.get(server, 0), plan.next_days()[server]
     intervals = intervals_of(events, plan.starts)
@@ -186,11 +179,7 @@ PIECE_DDL: Final = "name string, rows binary"
 
 
 class Noted(NamedTuple):
-    """What new events say besides the history of jobs.
-
-    :ivar starts: with `STARTS`.
-    :ivar last: by server, the newest LSN.
-    """
+    """What new events say besides the history of jobs: starts, and newest LSNs by server."""
 
     starts: pa.Table
     last: Progress
@@ -219,9 +208,7 @@ class InProcess:
     """In this process: nothing is started, and memory holds the compressed events."""
 
     def pieces(self, events: Rows, above: Progress, planned: Planned) -> Iterator[Piece]:
-        """:param above: LSNs whose events are not wanted any more.
-        :return: nothing if there are no new events.
-        """
+        """Yield nothing if there are no new events."""
         blocks: dict[Block, list[bytes]] = defaultdict(list)
         noted = Noted.together(_cut(events, part, above, blocks) for part in events.parts)
         if not noted.last:

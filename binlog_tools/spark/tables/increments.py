@@ -1,8 +1,6 @@
-"""Brings stored tables up to date: the days that have changed are made again and replaced.
-
-Each table commits by itself, and notes the LSN of each server that it has reached; ``open`` is the
-last.  So a run that was killed is repeated by the next, and a reader that joins tables looks at the
-least of these LSNs.
+"""Replaces the days of stored tables that have changed.  Each table commits by itself, and notes
+the LSN of each server that it has reached; ``open`` is the last: the next run repeats one that was
+killed.
 """
 
 import tempfile
@@ -143,10 +141,7 @@ Newer = Callable[[Progress], Rows]
 
 
 class Updated(NamedTuple):
-    """A table that was brought up to date.
-
-    :ivar rows: new ones, and those that replace others.
-    """
+    """A table that was brought up to date, and how many rows it has got."""
 
     name: str
     rows: int
@@ -155,13 +150,7 @@ class Updated(NamedTuple):
 def update(
     output: str, newer: Newer, engine: InProcess | Spark, until_ns: int | None = None
 ) -> Iterator[Updated]:
-    """Commit one table after the other; none if there are no new events.
-
-    :param output: the folder of the tables, or its URL.
-    :param newer: with bodies, if there are any: those of jobs that fail are read.
-    :param until_ns: later events are not taken.
-    :raise TableError: see `open_stored`; a column of the events is missing.
-    """
+    """Commit one table after the other; none if there are no new events up to ``until_ns``."""
     Location.of(output).refuse_hopeless()
     stored = {name: open_stored(place_of(output, name), layout) for name, layout in LAYOUTS.items()}
     taken = newer if until_ns is None else lambda known: _until(newer(known), until_ns)
@@ -281,9 +270,7 @@ class _Run:
             yield of_days(rows, minute_us * 1000 // counters.DAY_NS)
 
     def _incarnations(self) -> dict[str, int]:
-        """By server, the first incarnation that events tell of, or the one before: later ones end
-        no run of an earlier one.
-        """
+        """Return by server the first incarnation that events tell of, or the one before."""
         firsts: dict[str, int] = {}
         for row in self._noted.starts.to_pylist():
             server, number = row["server"], row["incarnation"]
@@ -407,10 +394,7 @@ class Spool:
 
 
 def need(events: Rows, names: Iterable[str]) -> Rows:
-    """Return rows that have these columns of the events table, with their types.
-
-    :raise TableError: they lack one.
-    """
+    """Return rows that have these columns; raise TableError if they lack one."""
     there = {field.name: field.type for field in events.schema}
     missing = [name for name in names if name not in there]
     if missing:

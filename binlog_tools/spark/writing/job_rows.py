@@ -61,14 +61,8 @@ SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 
 
 class SinkOptions(NamedTuple):
-    """As the user has given them.
+    """As the user has given them; the tube and the three after it are for rows that do not say.
 
-    :ivar servers: a task writes to the one whose turn it is, by the number of its partition.
-    :ivar tube: this one and the next three are for rows that do not say.
-    :ivar retry_s: how long a server may take nothing at all.
-    :ivar timeout_s: how long a reply may take.
-    :ivar result_path: file for the counts, empty: none.
-    :ivar unique_s: how long keys are remembered.
     :ivar write: names the write when it is repeated, empty: it is not; with its batch, if any.
     """
 
@@ -175,11 +169,7 @@ def _seconds(given: Mapping[str, str], name: str, default: float) -> float:
 
 
 class Tag(NamedTuple):
-    """A tag that a column stands for (docs/extensions.md, "Tags").
-
-    :ivar word: what it begins with on the line.
-    :ivar number: the column of the number behind the key; empty: it has none.
-    """
+    """A tag: its word on the line, and the column of the number after its key, if any."""
 
     word: str
     number: str = ""
@@ -219,10 +209,7 @@ TYPES: Final = {each.name: TEXT if each.ddl == "text" else NUMBER for each in CO
 
 
 class Job(NamedTuple):
-    """A row, as a `put` has it.
-
-    :ivar numbers: priority, delay, TTR, size of the body.
-    """
+    """A row, as a `put` has it; ``numbers``: priority, delay, TTR, size of the body."""
 
     numbers: tuple[int, int, int, int]
     body: bytes
@@ -235,11 +222,7 @@ class Job(NamedTuple):
 
 
 class Puts(NamedTuple):
-    """Some rows, in order.
-
-    :ivar tubes: where each goes.
-    :ivar first: number of the first one, in its partition.
-    """
+    """Rows in order, where each goes, and the number of the first one in its partition."""
 
     tubes: Sequence[bytes]
     jobs: Sequence[Job]
@@ -250,9 +233,7 @@ class JobRows:
     """What the columns of a table mean."""
 
     def __init__(self, fields: Sequence[tuple[str, str]], options: SinkOptions) -> None:
-        """:param fields: names and types as Spark's SQL writes them, in the table's order.
-        :raise SinkError: these are no jobs.
-        """
+        """Take columns in the table's order; raise SinkError if these are no jobs."""
         names = [name.lower() for name, _ in fields]
         for name, kind in fields:
             _check_column(name, kind, names)
@@ -270,10 +251,7 @@ class JobRows:
         return {name: tag.word for name, tag in TAGS.items() if name in self._at}
 
     def puts(self, batch: pa.RecordBatch, first: int, most_bytes: int) -> Puts:
-        """:param first: number of the first row, in its partition.
-        :param most_bytes: of a body.
-        :raise SinkError: a row is no job; nothing of the batch was looked at any further.
-        """
+        """Return rows, from this number of their partition on; raise SinkError if one is no job."""
         options = self._options
         bodies = self._bodies(batch, first, most_bytes)
         defaults = {"priority": options.priority, "delay": options.delay_s, "ttr": options.ttr_s}
@@ -299,9 +277,7 @@ class JobRows:
         ]  # fmt: skip
 
     def _keys(self, batch: pa.RecordBatch, name: str, first: int) -> list[bytes]:
-        """Keys or groups, which are made as names of tubes are, or metadata; empty where there is
-        none.
-        """
+        """Return keys or groups, which are made as names of tubes are, or metadata; else empty."""
         column = self._column(batch, name)
         if column is None:
             return [b""] * batch.num_rows
