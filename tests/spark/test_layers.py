@@ -96,12 +96,3 @@ def test_what_needs_the_newest_spark_is_imported_when_it_is_called() -> None:
         at_once = [node for node in ast.parse(MODULES[name].read_text()).body
                    if isinstance(node, ast.ImportFrom)]  # fmt: skip
         assert not {node.module for node in at_once} & {FOLLOWS_LOGS, STREAM_LIMITS}, name
-
-
-def test_a_package_says_what_it_may_import() -> None:
-    names = [name for name in MODULES if name.endswith(".__init__")]
-    assert names
-    for name in names:
-        said = ast.get_docstring(ast.parse(MODULES[name].read_text())) or ""
-        for other in MAY_IMPORT.get(part_of(name), frozenset()) - BELOW:
-            assert f"`{other}`" in said, name

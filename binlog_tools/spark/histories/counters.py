@@ -26,8 +26,8 @@ from binlog_tools.spark.histories.records import (
     State,
     among,
     changes,
+    coded,
     codes,
-    column,
 )
 from binlog_tools.spark.histories.tables import is_coded, table, texts
 
@@ -126,8 +126,8 @@ class _Keys(NamedTuple):
 def counters_of(intervals: Intervals) -> pa.Table:
     """Return counters with `SCHEMA`, each key once; of waits that last, the earliest of a tube."""
     events = intervals.records.events
-    server, servers = _coded(column(events, "server"))
-    tube, tubes = _coded(column(events, "tube"))
+    server, servers = coded(events, "server")
+    tube, tubes = coded(events, "tube")
     place = (server * len(tubes) + tube)[intervals.row]
     found = [_sums(intervals, place), _waits(intervals, place).added(), *_lengths(intervals, place)]
     facts = _Facts(*(np.concatenate(part) for part in zip(*found, strict=True)))
@@ -143,16 +143,11 @@ def merged(tables: list[pa.Table]) -> pa.Table:
 
 def _facts_of(counters: pa.Table) -> tuple[_Facts, Any, Any]:
     """:return: with the names of servers and tubes."""
-    server, servers = _coded(column(counters, "server"))
-    tube, tubes = _coded(column(counters, "tube"))
+    server, servers = coded(counters, "server")
+    tube, tubes = coded(counters, "tube")
     kind = codes(counters, "kind", KINDS).astype(np.int64)
     rest = (counters[name].to_numpy() for name in ("minute", "slot", "value"))
     return _Facts(server * len(tubes) + tube, kind, *rest), servers, tubes
-
-
-def _coded(names: Any) -> tuple[Ints, Any]:
-    coded = names.dictionary_encode()
-    return coded.indices.to_numpy(zero_copy_only=False).astype(np.int64), coded.dictionary
 
 
 def _lasts(last_ns: Mapping[str, int], servers: Any, tubes: Any) -> Ints:

@@ -21,9 +21,11 @@ from binlog_tools.spark.histories.records import (
     at,
     changes,
     chosen,
+    coded,
     codes,
     column,
     numbers,
+    ranked,
 )
 from binlog_tools.spark.histories.tables import KINDS, POISON_JOBS, moments, table
 
@@ -103,8 +105,7 @@ def failing_of(events: pa.Table, failures: int = FAILURES) -> pa.Table:
 
 
 def _jobs(events: pa.Table) -> Groups:
-    servers = column(events, "server").dictionary_encode().indices
-    return Groups(changes(numbers(events, "job"), servers.to_numpy(zero_copy_only=False)))
+    return Groups(changes(numbers(events, "job"), coded(events, "server")[0]))
 
 
 def _rows(events: pa.Table, event: Any, jobs: Groups, counts: dict[str, Ints]) -> pa.Table:
@@ -160,7 +161,9 @@ def poison_of(jobs: pa.Table) -> pa.Table:
     jobs = jobs.combine_chunks()
     if not jobs.num_rows:
         return KINDS.empty_table()
-    tube, fingerprint, server = (_ranked(jobs, name) for name in ("tube", "fingerprint", "server"))
+    tube, fingerprint, server = (
+        ranked(jobs, name)[0] for name in ("tube", "fingerprint", "server")
+    )
     keys = (numbers(jobs, "job"), server, numbers(jobs, "failures"), fingerprint, tube)
     order = np.lexsort(keys)
     jobs = jobs.take(pa.array(order)).combine_chunks()
@@ -178,13 +181,3 @@ def poison_of(jobs: pa.Table) -> pa.Table:
         "most_failures": worst["failures"], "example_server": worst["server"],
         "example_job": worst["job"], "last": pa.array(last, mask=last == NO_ROW),
     })  # fmt: skip
-
-
-def _ranked(rows: pa.Table, name: str) -> Ints:
-    """The place of each text among all of them in their order; of null, `NO_ROW`."""
-    texts = column(rows, name).dictionary_encode()
-    known = np.array(texts.dictionary.to_pylist(), object)
-    places = np.empty(len(known), np.int64)
-    places[np.argsort(known)] = np.arange(len(known))
-    found: Ints = at(places, texts.indices.fill_null(NO_ROW).to_numpy(zero_copy_only=False), NO_ROW)
-    return found

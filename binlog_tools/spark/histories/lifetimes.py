@@ -27,6 +27,7 @@ from binlog_tools.spark.histories.records import (
     at,
     changes,
     chosen,
+    coded,
     codes,
     column,
     numbers,
@@ -167,10 +168,9 @@ def workers_of(attempts: pa.Table) -> pa.Table:
     """Return the workers of all attempts of some connections."""
     named = pc.and_(pc.is_valid(attempts["connection"]), pc.is_valid(attempts["incarnation"]))
     attempts = attempts.select(OF_WORKERS).filter(named)
-    servers = column(attempts, "server").dictionary_encode()
+    servers, known = coded(attempts, "server")
     names = ("incarnation", "connection", "started_ns")
-    keys = (servers.indices.to_numpy(zero_copy_only=False), *(
-        numbers(attempts, name) for name in names))  # fmt: skip
+    keys = (servers, *(numbers(attempts, name) for name in names))
     order = np.lexsort(keys[::-1])
     server, incarnation, connection, started = (each[order] for each in keys)
     job, ended = (numbers(attempts, name)[order] for name in ("job", "ended_ns"))
@@ -180,7 +180,7 @@ def workers_of(attempts: pa.Table) -> pa.Table:
     is_over = (started != NONE) & (ended != NONE)
     heads = workers.starts
     return table(WORKERS, {
-        "server": texts(servers.dictionary, server[heads]), "incarnation": incarnation[heads],
+        "server": texts(known, server[heads]), "incarnation": incarnation[heads],
         "connection": connection[heads],
         "first": moments(workers.least(np.where(started == NONE, ended, started))),
         "last": _newest(workers, np.where(ended == NONE, started, ended)),

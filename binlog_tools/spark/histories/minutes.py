@@ -28,6 +28,7 @@ from binlog_tools.spark.histories.records import (
     at,
     changes,
     codes,
+    ranked,
 )
 from binlog_tools.spark.histories.tables import TUBE_MINUTES, nullable, table
 
@@ -145,10 +146,8 @@ class _Facts:
     """Counters as arrays, by place (server and tube), minute and slot."""
 
     def __init__(self, counters: pa.Table) -> None:
-        server = counters["server"].combine_chunks().dictionary_encode()
-        tube = counters["tube"].combine_chunks().dictionary_encode()
-        server, self.servers = _ranked(server)
-        tube, self.tubes = _ranked(tube)
+        server, self.servers = ranked(counters, "server")
+        tube, self.tubes = ranked(counters, "tube")
         self.width = max(1, len(self.tubes))
         place = server * self.width + tube
         minute, slot = counters["minute"].to_numpy(), counters["slot"].to_numpy()
@@ -162,17 +161,6 @@ class _Facts:
     def of(self, kind: str) -> Ints:
         """The values of this kind, and noughts."""
         return np.where(self.kind == KINDS.index(kind), self.value, 0)
-
-
-def _ranked(coded: Any) -> tuple[Ints, Any]:
-    """Codes in the order of the texts."""
-    order = pc.sort_indices(coded.dictionary).to_numpy()
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
-    codes = coded.indices.to_numpy(zero_copy_only=False)
-    return rank[codes] if len(codes) else np.zeros(0, np.int64), coded.dictionary.take(
-        pa.array(order)
-    )
 
 
 def _running(more: Ints, days: Groups, minutes: Groups) -> Ints:

@@ -189,12 +189,11 @@ def records_of(events: pa.Table, starts: "Starts") -> Records:
         event = event[event >= 0]
     reason = codes(events, "reason", ("returned", "cancelled"))
     event = np.where((event == Event.RELEASE) & (reason == 0), Event.RETURN, event).astype(np.int8)
-    server = column(events, "server").dictionary_encode()
-    servers = server.indices.to_numpy(zero_copy_only=False)
+    servers, names = coded(events, "server")
     job, incarnation = numbers(events, "job"), numbers(events, "incarnation")
     copy = column(events, "copy").fill_null(False).to_numpy(zero_copy_only=False)
     time_ns, logged_ns = numbers(events, "time_ns"), numbers(events, "logged_ns")
-    moments_ns = starts.of(server.dictionary.to_pylist(), servers, incarnation)
+    moments_ns = starts.of(names.to_pylist(), servers, incarnation)
     return Records(
         events, Groups(changes(job, servers)), event, codes(events, "state", STATES), copy,
         (event == Event.DELETE) & (reason == 1), among(event, FULL),
@@ -236,11 +235,26 @@ def numbers(table: pa.Table, name: str, missing: int = NONE) -> Ints:
     return array
 
 
+def coded(table: pa.Table, name: str) -> tuple[Ints, Any]:
+    """Return the place of each row's text in the distinct ones, and these; of null, `NO_ROW`."""
+    found = column(table, name).dictionary_encode()
+    return found.indices.fill_null(NO_ROW).to_numpy(zero_copy_only=False), found.dictionary
+
+
+def ranked(table: pa.Table, name: str) -> tuple[Ints, Any]:
+    """The same, with the texts in their order."""
+    rows, texts = coded(table, name)
+    order = pc.sort_indices(texts)
+    rank = np.empty(len(order), np.int64)
+    rank[order.to_numpy()] = np.arange(len(order))
+    found: Ints = at(rank, rows, NO_ROW)
+    return found, texts.take(order)
+
+
 def codes(table: pa.Table, name: str, known: tuple[str, ...]) -> Codes:
     """The place of each text in ``known``; -1 if it is not in it."""
-    texts = column(table, name).dictionary_encode()
-    places = pc.index_in(texts.dictionary, value_set=pa.array(known)).fill_null(NO_ROW)
-    rows = texts.indices.fill_null(NO_ROW).to_numpy(zero_copy_only=False)
+    rows, texts = coded(table, name)
+    places = pc.index_in(texts, value_set=pa.array(known)).fill_null(NO_ROW)
     found: Codes = at(places.to_numpy(zero_copy_only=False).astype(np.int8), rows, NO_ROW)
     return found
 

@@ -27,8 +27,8 @@ from binlog_tools.spark.histories.records import (
     at,
     changes,
     chosen,
+    coded,
     codes,
-    column,
     in_order,
     merged_starts,
     numbers,
@@ -79,9 +79,8 @@ def within(
     events: pa.Table, above: Mapping[str, int], until: Mapping[str, int] | None = None
 ) -> pa.Table:
     """Return the events of servers after these LSNs, and up to others."""
-    servers = column(events, "server").dictionary_encode()
-    names = servers.dictionary.to_pylist()
-    place = servers.indices.fill_null(NO_ROW).to_numpy(zero_copy_only=False)
+    place, servers = coded(events, "server")
+    names = servers.to_pylist()
     lsn = numbers(events, "lsn")
     low = np.array([above.get(name, NO_ROW) for name in names], np.int64)
     fresh = (place != NO_ROW) & (lsn > at(low, place, NO_ROW))
@@ -96,13 +95,12 @@ def cut(events: pa.Table) -> Iterator[tuple[Block, bytes]]:
     events = chosen(events, codes(events, "event", EVENTS) >= 0).combine_chunks()
     if not events.num_rows:
         return
-    servers = column(events, "server").dictionary_encode()
-    server = servers.indices.to_numpy(zero_copy_only=False)
+    server, servers = coded(events, "server")
     block = numbers(events, "job") // BLOCK_JOBS
     order = np.lexsort((block, server))
     events, server, block = events.take(pa.array(order)), server[order], block[order]
     for rows in runs(changes(server, block)):
-        name = servers.dictionary[int(server[rows.start])].as_py()
+        name = servers[int(server[rows.start])].as_py()
         part = events.slice(rows.start, rows.stop - rows.start)
         yield (name, int(block[rows.start])), as_bytes(part)
 

@@ -36,6 +36,7 @@ from binlog_tools.spark.histories.records import (
     Ints,
     Starts,
     chosen,
+    coded,
     column,
     merged_starts,
     numbers,
@@ -338,11 +339,10 @@ def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _marks(events: pa.Table, wanted: Mapping[str, Ints]) -> pa.Table:
-    servers = column(events, "server").dictionary_encode()
-    place = servers.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    place, servers = coded(events, "server")
     lsn = numbers(events, "lsn")
     found = np.zeros(len(lsn), bool)
-    for number, name in enumerate(servers.dictionary.to_pylist()):
+    for number, name in enumerate(servers.to_pylist()):
         if name in wanted:
             found |= (place == number) & np.isin(lsn, wanted[name])
     events = chosen(events, found & column(events, "body").is_valid().to_numpy(False))
