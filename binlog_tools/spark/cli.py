@@ -113,14 +113,6 @@ def tables_in(place: str) -> list[str]:
     return [each for each in inner if holds_table(each)] or [place]
 
 
-def parsed_time(moment: str) -> int:
-    """Return nanoseconds since the epoch; raise TableError if it is not a time."""
-    try:
-        return parse_time(moment, time.time_ns())
-    except ValueError as problem:
-        raise TableError("TABLE_OPTION", str(problem)) from None
-
-
 def _asked(paths: tuple[str, ...], **options: str) -> Asked:
     given = {"path": paths[0], "copies": "keep", "records": "history", "tags": "true", **options}
     return parse_options(given)._replace(paths=paths)
@@ -187,7 +179,10 @@ def tables(
     Repeat it if it was killed: each table is as it was before, or as it will be.
     """
     with explained():
-        until_ns = None if until is None else parsed_time(until)
+        try:
+            until_ns = None if until is None else parse_time(until, time.time_ns())
+        except ValueError as problem:
+            raise TableError("TABLE_OPTION", str(problem)) from None
         begun = time.monotonic()
         # What is no log is refused before Spark starts.
         found = [each for path in inputs for each in named(path)]
@@ -228,7 +223,6 @@ def live(
     with explained():
         options = {"servers": servers, "damage": damage, "maxBytesPerTrigger": max_bytes}
         request = Request(logs, options | ({"archive": archive} if archive else {}))
-        request.refuse_nothing()
         kept = LiveTables(output)
         follower = Follower(request, kept)
         aside(begin_text(follower.behind()))

@@ -10,12 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 
-from binlog_tools.spark.definitions.columns import (
-    BY_NAME,
-    Column,
-    arrow_schema,
-    commented,
-)
+from binlog_tools.spark.definitions.columns import BY_NAME, Column, arrow_schema, commented
 from binlog_tools.spark.errors import TableError
 from binlog_tools.spark.reading.options import Asked
 from binlog_tools.spark.reading.planning import (

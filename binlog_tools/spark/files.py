@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import Final, NamedTuple, TypeVar
 
 from beanstalk_twisted.binlog.files import LocalFiles, read_range
@@ -169,7 +170,7 @@ def archived_at(paths: Iterable[str], header: SegmentHeader) -> Iterator[str]:
         yield within(path, name)
 
 
-class LogFile:
+class LogFile(AbstractContextManager["LogFile"]):
     """An open file; ``is_local``: `view` shows bytes where they are.  All methods raise OSError."""
 
     is_local = True
@@ -192,9 +193,6 @@ class LogFile:
 
     def close(self) -> None:
         """Let go of the file; what `view` has given stays."""
-
-    def __enter__(self) -> "LogFile":
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()

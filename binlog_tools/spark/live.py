@@ -252,11 +252,12 @@ class LiveTables:
         known = self._tables[OPEN].read().replace_schema_metadata(None).cast(_EVENTS)
         servers = pc.unique(known["server"]).to_pylist()
         reached = self._tables[OPEN].progress([*servers, *map(_minute_of, servers)])
-        self.servers = {
-            name: LiveServer(name, *_divided(_of(known, name)), reached[name],
-                             reached.get(_minute_of(name)))
-            for name in servers
-        }  # fmt: skip
+        self.servers: dict[str, LiveServer] = {}
+        for name in servers:
+            mine, closed = _of(known, name), reached.get(_minute_of(name))
+            jobs = mine.filter(mine["job"].is_valid())
+            known_starts = starts_table(mine.filter(mine["job"].is_null()))
+            self.servers[name] = LiveServer(name, jobs, known_starts, reached[name], closed)
 
     def take(self, events: pa.Table) -> None:
         """Append what follows from these durable records, those of a server in order."""
@@ -337,12 +338,6 @@ def _of_starts(known: pa.Table) -> pa.Table:
     return pa.Table.from_pylist(rows, _EVENTS)
 
 
-def _divided(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The records of jobs, and the starts."""
-    is_job = rows["job"].is_valid()
-    return rows.filter(is_job), starts_table(rows.filter(pc.invert(is_job)))
-
-
 def _minute_of(server: str) -> str:
     """The name under which the last closed minute is noted."""
     return f"{server}/minute"
@@ -357,10 +352,6 @@ class Request(NamedTuple):
 
     paths: tuple[str, ...]
     options: Mapping[str, str]
-
-    def refuse_nothing(self) -> None:
-        """:raise SourceError: there is no log, or it cannot be read."""
-        stream_reader(self.streamed(), TAKEN).initialOffset()
 
     def streamed(self) -> Streamed:
         paths = {"path": self.paths[0]} if len(self.paths) == 1 else (

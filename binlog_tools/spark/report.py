@@ -54,7 +54,7 @@ def command(
     """
     need("report", "numpy", "pyarrow", "deltalake")
     from binlog_tools.spark.errors import TableError
-    from binlog_tools.spark.reporting.making import PeriodError, Request, make
+    from binlog_tools.spark.reporting.sections import PeriodError, Request, make
     from binlog_tools.spark.reporting.series import Period
 
     period = Period(*(

@@ -11,15 +11,11 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from beanstalk_twisted.binlog.segments.format import parse_segment_name
 from binlog_tools.spark.definitions.addresses import name_of
-from binlog_tools.spark.definitions.columns import (
-    ddl,
-)
+from binlog_tools.spark.definitions.columns import ddl
 from binlog_tools.spark.errors import SourceError, SparkTooOld, damaged
 from binlog_tools.spark.files import archived_at
 from binlog_tools.spark.reading.finding import BrokenFile, Findings, Gap, find
-from binlog_tools.spark.reading.opening import (
-    task_batches,
-)
+from binlog_tools.spark.reading.opening import task_batches
 from binlog_tools.spark.reading.options import (
     STREAM_OPTIONS,
     Asked,
@@ -27,13 +23,7 @@ from binlog_tools.spark.reading.options import (
     check_schema,
     parse_options,
 )
-from binlog_tools.spark.reading.planning import (
-    Share,
-    Trouble,
-    may_match,
-    shares_of,
-    tasks_of,
-)
+from binlog_tools.spark.reading.planning import Share, Trouble, may_match, shares_of, tasks_of
 from binlog_tools.spark.segments.wanted import EVERY, Place, bounds
 
 if TYPE_CHECKING:

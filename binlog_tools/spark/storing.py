@@ -488,14 +488,6 @@ def dataset_of(
     )  # fmt: skip
 
 
-def batches_of(dataset: ds.Dataset, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """In one thread, with few batches in memory, as a task reads."""
-    batches: Iterator[pa.RecordBatch] = dataset.to_batches(
-        columns=list(names), use_threads=False, batch_readahead=1, fragment_readahead=0
-    )
-    return batches
-
-
 def _expression(file: File, schema: pa.Schema) -> ds.Expression:
     found = ds.scalar(True)
     for name, value in file.partition.items():

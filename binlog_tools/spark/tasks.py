@@ -12,14 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import pyarrow as pa
 
 from binlog_tools.spark.reading.planning import packed
-from binlog_tools.spark.storing import (
-    FILE_BYTES,
-    File,
-    Location,
-    StoredTable,
-    batches_of,
-    dataset_of,
-)
+from binlog_tools.spark.storing import FILE_BYTES, File, Location, StoredTable, dataset_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -122,4 +115,8 @@ def _read(
     location: Location, schema: pa.Schema, is_coded: bool, files: Sequence[File],
     names: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-    return batches_of(dataset_of(location, schema, files, is_coded), names)
+    # In one thread, with few batches in memory.
+    batches: Iterator[pa.RecordBatch] = dataset_of(location, schema, files, is_coded).to_batches(
+        columns=list(names), use_threads=False, batch_readahead=1, fragment_readahead=0
+    )
+    return batches

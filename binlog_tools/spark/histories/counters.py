@@ -42,9 +42,6 @@ KINDS: Final = (*EVENTS, *STATES[: State.GONE], "oldest", "wait", "run")
 _STATE: Final = len(EVENTS)
 OLDEST, WAIT, RUN = range(_STATE + State.GONE, len(KINDS))
 
-DENSE: Final = 8
-"""Numbers up to so many times as many as there are of them are counted in an array of all."""
-
 SCHEMA: Final = pa.schema([
     ("server", pa.string()), ("tube", pa.string()), ("minute", pa.int64()), ("kind", pa.string()),
     ("slot", pa.int64()), ("value", pa.int64()),
@@ -193,13 +190,8 @@ def _sums(intervals: Intervals, place: Ints) -> _Facts:
 
 def _balance(more: Ints, less: Ints) -> tuple[Ints, Ints]:
     """How much more often than in ``less`` each number is in ``more``, where it is not as often."""
-    most = max(int(more.max(initial=0)), int(less.max(initial=0))) + 1
-    if most <= DENSE * (len(more) + len(less)):
-        found: Ints = np.bincount(more, minlength=most) - np.bincount(less, minlength=most)
-        number = np.flatnonzero(found)
-        return number, found[number]
     number, place = np.unique(np.concatenate([more, less]), return_inverse=True)
-    found = np.bincount(place[: len(more)], minlength=len(number)) - np.bincount(
+    found: Ints = np.bincount(place[: len(more)], minlength=len(number)) - np.bincount(
         place[len(more) :], minlength=len(number))  # fmt: skip
     return number[found != 0], found[found != 0]
 

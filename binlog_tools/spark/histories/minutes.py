@@ -9,13 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from binlog_tools.spark.histories.counters import (
-    DAY_NS,
-    KINDS,
-    MINUTE_NS,
-    MINUTES_A_DAY,
-    by_day,
-)
+from binlog_tools.spark.histories.counters import DAY_NS, KINDS, MINUTE_NS, MINUTES_A_DAY, by_day
 from binlog_tools.spark.histories.records import (
     NO_ROW,
     NONE,

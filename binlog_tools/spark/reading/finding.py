@@ -23,12 +23,7 @@ from beanstalk_twisted.binlog.segments.seals import read_seal
 from beanstalk_twisted.object_storage.store import BadUrl, is_url
 from binlog_tools.logs.sources import is_servers, is_store_name, parse_archived_name
 from binlog_tools.spark.definitions.addresses import name_of, split
-from binlog_tools.spark.errors import (
-    SourceError,
-    bad_url,
-    unknown_format,
-    unreadable,
-)
+from binlog_tools.spark.errors import SourceError, bad_url, unknown_format, unreadable
 from binlog_tools.spark.files import BadRange, Folder, expanded, folder_at, open_file
 from binlog_tools.spark.reading.planning import (
     LOOKS_AT_ONCE,

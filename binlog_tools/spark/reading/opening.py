@@ -33,7 +33,7 @@ def is_damage(problem: SourceError) -> bool:
     return problem.code in _MISSING or isinstance(problem.__cause__, BadRange)
 
 
-class Held:
+class Held(contextlib.AbstractContextManager["Held"]):
     """The local files of a task, open.  What it gives stays usable after its end."""
 
     def __init__(self, task: Task) -> None:
@@ -53,9 +53,6 @@ class Held:
         if path in self._fds:
             return LocalFile(path, os.dup(self._fds[path]))
         return open_file(path)
-
-    def __enter__(self) -> "Held":
-        return self
 
     def __exit__(self, *error: object) -> None:
         for fd in self._fds.values():

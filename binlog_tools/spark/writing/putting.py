@@ -308,11 +308,9 @@ def put_partition(
     try:
         most_bytes, words = _introduced(client, history)
         _refuse_unless_known(client, words, rows.tags, history)
-        key_of = lambda window: b""  # noqa: E731
         is_keyed = batch is not None and KEYED in words and "unique_key" not in rows.tags
-        if batch is not None and is_keyed:
-            key_of = partial(batch.key, partition)
-        sender.send(windows(puts(most_bytes), options.window_jobs, key_of))
+        keys = [partial(batch.key, partition)] if batch is not None and is_keyed else []
+        sender.send(windows(puts(most_bytes), options.window_jobs, *keys))
     finally:
         client.close()
     tally = Tally(count, *(sender.counts[name] for name in Tally._fields[1:]))

@@ -14,15 +14,7 @@ from binlog_tools.logs.stored import StoredJob
 from binlog_tools.spark.definitions.columns import UNASKED
 from binlog_tools.spark.errors import SourceError
 from tests.binlog.forging import with_header_field
-from tests.binlog.scribe import (
-    FIRST,
-    UUID,
-    Scribe,
-    delete,
-    flipped,
-    put,
-    segment_files,
-)
+from tests.binlog.scribe import FIRST, UUID, Scribe, delete, flipped, put, segment_files
 from tests.spark.expected import Row, rows_of
 from tests.spark.histories import NAMES, any_log, segment_of
 from tests.spark.without_spark import read, reader_of, tasks_of

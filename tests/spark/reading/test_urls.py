@@ -9,12 +9,7 @@ from typing import Any
 
 import pytest
 
-from beanstalk_twisted.binlog.archive_manifest import (
-    MANIFEST,
-    RECENT,
-    Manifest,
-    decode_manifest,
-)
+from beanstalk_twisted.binlog.archive_manifest import MANIFEST, RECENT, Manifest, decode_manifest
 from beanstalk_twisted.binlog.segments.format import SEGMENT_HEADER_BYTES
 from binlog_tools.spark.errors import SourceError
 from binlog_tools.spark.files import TAIL_BYTES

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from binlog_tools.spark.reporting.making import Request, make
+from binlog_tools.spark.reporting.sections import Request, make
 from binlog_tools.spark.reporting.series import Period
 from tests.spark.reporting.some_tables import (
     HOSTILE,

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from binlog_tools.cli.commands import USAGE
 from binlog_tools.spark.report import command
-from binlog_tools.spark.reporting.making import taken
+from binlog_tools.spark.reporting.sections import taken
 from binlog_tools.spark.reporting.series import ALWAYS, Period
 from tests.spark.reporting.some_tables import (
     START_S,

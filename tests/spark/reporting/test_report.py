@@ -21,9 +21,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from binlog_tools.cli.commands import CANNOT_READ
 from binlog_tools.spark.report import TITLE, command
-from binlog_tools.spark.reporting.making import Request, make
 from binlog_tools.spark.reporting.page import MAX_PAGE_BYTES, seconds_text
 from binlog_tools.spark.reporting.readings import KIND_JOBS, ROWS, Selection, read
+from binlog_tools.spark.reporting.sections import Request, make
 from binlog_tools.spark.reporting.series import ALWAYS, MAX_TUBES, OTHERS, Period
 from binlog_tools.spark.storing import LOG
 from binlog_tools.spark.tables.engines import InProcess
@@ -332,7 +332,7 @@ def test_a_page_that_is_too_large_has_wider_steps(
     tables: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = make(Request(str(tables), TITLE)).page
-    monkeypatch.setattr("binlog_tools.spark.reporting.making.MAX_PAGE_BYTES", len(whole) - 1)
+    monkeypatch.setattr("binlog_tools.spark.reporting.sections.MAX_PAGE_BYTES", len(whole) - 1)
     smaller = content_of(make(Request(str(tables), TITLE)).page)
     assert smaller["period"]["whole"]["width"] == 600
 

@@ -11,12 +11,7 @@ import pytest
 from binlog_tools.spark.errors import SinkError
 from binlog_tools.spark.writing.job_rows import JobRows, SinkOptions
 from binlog_tools.spark.writing.putting import Batch, Tally, put_partition
-from tests.server_process import (
-    ServerProcess,
-    ours_at_once,
-    real_beanstalkd,
-    theirs,
-)
+from tests.server_process import ServerProcess, ours_at_once, real_beanstalkd, theirs
 from tests.spark.writing.scripted import ScriptedServer, inserted
 
 FIELDS = [("body", "string"), ("unique_key", "string")]
