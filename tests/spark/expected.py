@@ -119,10 +119,8 @@ def tags_of(extensions: Row) -> Row:
 
 
 def text_of(name: bytes | None) -> str | None:
-    """A name; bytes that are no UTF-8 are written out."""
     return None if name is None else name.decode("utf-8", "backslashreplace")
 
 
 def moment(ns: int) -> datetime:
-    """A moment to the microsecond, never later than it was."""
     return EPOCH + timedelta(microseconds=ns // 1000)

@@ -64,7 +64,6 @@ class Lent:
         self.requests: list[tuple[str, str]] = []
 
     def folder(self, path: str, objects: Files, options: str = "") -> CountingStore:
-        """Objects below a folder of the bucket."""
         store = CountingStore(f"{self.bucket}/{path}")
         store.objects.update(objects)
         store.fault = self._note
@@ -88,7 +87,6 @@ class Lent:
 
 
 def as_archived(files: Files) -> Files:
-    """The segments of a log by the names that they have in an archive."""
     return {
         archive_name(int(name[:20]), int.from_bytes(raw[24:32], "little")): raw
         for name, raw in files.items()
@@ -97,7 +95,6 @@ def as_archived(files: Files) -> Files:
 
 
 def manifest_of(objects: Files) -> bytes:
-    """Of the segments of an archive's store."""
     entries = {}
     names = sorted(objects)
     for name, after in zip(names, [*names[1:], None], strict=True):

@@ -21,7 +21,6 @@ FILES = segment_files(any_log(11, batches=12).directory)
 
 
 def run(*words: str | Path) -> Result:
-    """Run a command."""
     return CliRunner().invoke(cli, [str(word) for word in words])
 
 

@@ -45,7 +45,6 @@ def table(out: Path) -> list[dict[str, Any]]:
 
 
 def events(out: Path) -> list[dict[str, Any]]:
-    """Without the date."""
     return [{name: row[name] for name in BY_NAME if name in row} for row in table(out)]
 
 
@@ -94,7 +93,6 @@ def test_a_segment_in_use_is_read_as_far_as_it_is_and_later_from_there(tmp_path:
 
 
 def started_on_a_copy(count: int) -> dict[str, bytes]:
-    """A log whose server went its own way behind so many segments."""
     old = decode_segment_header(FILES[NAMES[count]][:SEGMENT_HEADER_BYTES])
     assert isinstance(old, SegmentHeader)
     raw = segment_of([TUBES, *[[PUT]] * 400], first_lsn=old.first_lsn, seq=old.seq)

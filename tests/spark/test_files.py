@@ -46,7 +46,6 @@ def server(s3: S3Server) -> Iterator[S3Server]:
 
 
 def delivered(server: S3Server) -> str:
-    """:return: the URL of an archive there, with options."""
     url = server.url(os.urandom(8).hex())
     store = open_store(url)
     for name, raw in as_archived(FILES).items():

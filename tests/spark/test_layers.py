@@ -57,7 +57,6 @@ MODULES = {name: path for name, path in TOOLS.items() if name.startswith(PACKAGE
 
 
 def part_of(module: str) -> str:
-    """The package of a module, or the module itself if it lies beside them."""
     return module.removeprefix(PACKAGE).partition(".")[0]
 
 

@@ -45,7 +45,6 @@ class Late(queue_model.Model):
 
 
 def history(seed: int) -> list[Row]:
-    """What one server's log has, from its beginning or from the middle."""
     chance = random.Random(seed)
     model = Late if seed % 2 else queue_model.Model
     rows = model(f"{seed:032x}", seed).run(chance.choice([5, 40, 150]))
@@ -57,7 +56,6 @@ def table_of(rows: Sequence[Row]) -> pa.Table:
 
 
 def server_of(events: pa.Table) -> LiveServer:
-    """A server of which nothing has been taken."""
     name = events["server"][0].as_py() if events.num_rows else "s"
     return LiveServer(name, arrow_schema(TAKEN).empty_table(), STARTS.empty_table())
 
@@ -86,7 +84,6 @@ def add(told: dict[str, list[Row]], made: Rows) -> None:
 
 
 def batch(events: pa.Table) -> dict[str, list[Row]]:
-    """What the whole history says, settled or not."""
     starts = Starts(merged_starts([starts_table(events)]))
     intervals = intervals_of(in_order(events), starts)
     return {
@@ -97,7 +94,6 @@ def batch(events: pa.Table) -> dict[str, list[Row]]:
 
 
 def keyed(rows: list[Row], *key: str) -> dict[tuple[Any, ...], Row]:
-    """By key; each once."""
     found = {tuple(row[name] for name in key): row for row in rows}
     assert len(found) == len(rows)
     return found
@@ -171,7 +167,6 @@ def events_of(seed: int = SEED) -> pa.Table:
 
 
 def pieces(events: pa.Table, seed: int) -> list[pa.Table]:
-    """As batches have it."""
     chance = random.Random(seed)
     found, at = [], 0
     while at < events.num_rows:
@@ -182,7 +177,6 @@ def pieces(events: pa.Table, seed: int) -> list[pa.Table]:
 
 
 def rows_of(place: Path) -> dict[str, list[Row]]:
-    """What the tables have, in order."""
     found: dict[str, list[Row]] = {}
     for name in SCHEMAS:
         rows = []
@@ -193,14 +187,12 @@ def rows_of(place: Path) -> dict[str, list[Row]]:
 
 
 def expected(events: pa.Table) -> dict[str, list[Row]]:
-    """What one process makes that is never killed."""
     told: dict[str, list[Row]] = {name: [] for name in SCHEMAS}
     add(told, server_of(events).step(events))
     return {name: sorted(rows, key=str) for name, rows in told.items()}
 
 
 def run(place: Path, events: pa.Table, seed: int, is_stored: bool = False) -> bool:
-    """Take what is not taken, as a follower does; return True if it was killed."""
     try:
         tables = LiveTables(str(place))
         known = [server.newest_lsn for server in tables.servers.values()]

@@ -17,13 +17,11 @@ CODE = re.compile(r"`([A-Z_]+)`")
 
 
 def test_the_tables_of_the_manual_are_those_of_the_code() -> None:
-    """If this fails: make docs."""
     text = MANUAL.read_text()
     assert runpy.run_path(str(DOCS / "spark.py"))["page"](text) == text
 
 
 def items(page: Path, heading: str) -> list[str]:
-    """The items of the lists under a heading."""
     return re.split(r"^- ", section(page, heading), flags=re.MULTILINE)[1:]
 
 

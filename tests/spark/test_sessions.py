@@ -56,14 +56,12 @@ def test_work_in_tasks_gives_results_in_order(spark: SparkSession) -> None:
 
 
 def spark_home() -> Path:
-    """Where pip has put Spark."""
     import pyspark
 
     return Path(pyspark.__path__[0])
 
 
 def is_open(port: int) -> bool:
-    """Whether somebody listens there."""
     with closing(socket.socket()) as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 

@@ -55,25 +55,21 @@ JOBS = StructType().add("body", "string")
 
 @pytest.fixture(scope="module")
 def sinking(spark: SparkSession) -> SparkSession:
-    """The session, with the format."""
     return register(spark)
 
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[Connection]:
-    """A connection to a server of ours."""
     with ServerProcess(ours_at_once("-p", 0), tmp_path) as server:
         yield server.connect()
 
 
 def address_of(client: Connection) -> str:
-    """Where its server is."""
     host, port = client.socket.getpeername()
     return f"{host}:{port}"
 
 
 def jobs_in(client: Connection, tube: str) -> list[str]:
-    """Take all jobs of a tube."""
     client.ask(f"watch {tube}\r\n".encode())
     found = []
     while (reply := client.ask(b"reserve-with-timeout 0\r\n")).startswith(b"RESERVED "):
@@ -83,13 +79,11 @@ def jobs_in(client: Connection, tube: str) -> list[str]:
 
 
 def keys_of(client: Connection, write: str, batch: int, tube: bytes) -> int:
-    """How many keys of a batch the server remembers; then it forgets them."""
     options = SinkOptions.of({"address": address_of(client)})
     return forget_keys(options, Batch(write, batch), 4, [tube])
 
 
 def stat(client: Connection, name: str, command: bytes = b"stats") -> int:
-    """A number that the server says."""
     found = re.search(rb"^%b: (\d+)$" % name.encode(), client.ask(command + b"\r\n"), re.MULTILINE)
     assert found is not None
     return int(found[1])
@@ -100,7 +94,6 @@ def ready(client: Connection) -> int:
 
 
 def numbered(spark: SparkSession, count: int) -> DataFrame:
-    """So many jobs, in two partitions."""
     return spark.range(0, count, 1, 2).selectExpr("concat('job ', id) as body", "'mail' as tube")
 
 
@@ -231,7 +224,6 @@ write.option("writeId", "killed").option("address", sys.argv[1]).save()
 
 @contextmanager
 def driver_of(port: int, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run that driver, and kill it with its JVM and its workers."""
     with subprocess.Popen(
         [sys.executable, "-c", DRIVER, f"127.0.0.1:{port}"], cwd=folder,
         stderr=subprocess.DEVNULL, start_new_session=True,
@@ -244,7 +236,6 @@ def driver_of(port: int, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def wait_for_jobs(client: Connection, count: int, driver: subprocess.Popen[bytes]) -> None:
-    """Return when so many jobs were put, while the driver runs."""
     while stat(client, "total-jobs") < count:
         assert driver.poll() is None
         time.sleep(0.01)

@@ -28,7 +28,6 @@ GOLDEN = Path(__file__).parent.parent / "binlog" / "golden"
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An archive of many small segments."""
     return archived(tmp_path_factory.mktemp("archive"), FILES)
 
 
@@ -156,7 +155,6 @@ def test_no_partitions_at_all_give_no_rows(archive: Path) -> None:
 
 
 def segments_read(archive: Path, **options: Any) -> list[int]:
-    """Which segments are opened."""
     return [share.place.header.seq for items in tasks_of(archive, **options) for share in items]
 
 
@@ -202,7 +200,6 @@ def test_bounds_give_exactly_the_rows_within_them(archive: Path, seed: int, copi
 
 
 def iso(time_ns: int) -> str:
-    """A moment as an option has it."""
     seconds, rest = divmod(time_ns, NS)
     moment = datetime.fromtimestamp(seconds, UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{rest:09}Z"

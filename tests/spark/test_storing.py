@@ -100,7 +100,6 @@ def add(
 
 
 def found(place: str) -> list[dict[str, Any]]:
-    """What a reader finds now."""
     table = open_stored(place).read(names=SCHEMA.names)
     return sorted(table.to_pylist(), key=lambda row: row["lsn"])
 

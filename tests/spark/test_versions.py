@@ -34,33 +34,28 @@ ROWS = [row for raw in FILES.values() for row in rows_of(raw)]
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """An archive."""
     return archived(tmp_path / "log", FILES)
 
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[Connection]:
-    """A connection to a server of ours."""
     with ServerProcess(ours_at_once("-p", 0), tmp_path) as server:
         yield server.connect()
 
 
 @pytest.fixture
 def spark(spark: SparkSession) -> SparkSession:
-    """The session, which knows both formats."""
     from binlog_tools.spark.session import session
 
     return session()
 
 
 def load(spark: SparkSession, log: Path, **options: str) -> DataFrame:
-    """Some columns of a log."""
     reading = spark.read.format("beanstalk_binlog").option("columns", "lsn,event,job")
     return reading.options(**options).load(str(log))
 
 
 def has_run(stream: DataStreamWriter, tmp_path: Path, since: tuple[int, int], what: str) -> bool:
-    """Run a stream on what is there; a Spark that cannot says what it is that needs a newer one."""
     options = stream.option("checkpointLocation", str(tmp_path / "at"))
     if since <= VERSION:
         options.trigger(availableNow=True).start().awaitTermination()

@@ -26,12 +26,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def following(spark: SparkSession) -> SparkSession:
-    """The session, which knows the format."""
     return register(spark)
 
 
 def grown(folders: Folders, scribe: Scribe, first: int, last: int) -> None:
-    """Put jobs with these ids."""
     for number in range(first, last):
         scribe.write(put(number, b"x" * 300))
     scribe.mark()
@@ -40,7 +38,6 @@ def grown(folders: Folders, scribe: Scribe, first: int, last: int) -> None:
 
 
 def follow(spark: SparkSession, folder: Path, live: Path, **options: Any) -> None:
-    """Read all that there is, into Parquet."""
     rows = spark.readStream.format("beanstalk_binlog").options(**options).load(str(live))
     query = (
         rows.writeStream.format("parquet").option("path", str(folder / "out"))
@@ -50,7 +47,6 @@ def follow(spark: SparkSession, folder: Path, live: Path, **options: Any) -> Non
 
 
 def jobs(table: DataFrame) -> list[int]:
-    """The ids, in order."""
     return sorted(row.job for row in table.select("job").collect())
 
 
@@ -97,24 +93,20 @@ FILES = segment_files(any_log(11, batches=60).directory)
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An archive of many small segments."""
     return archived(tmp_path_factory.mktemp("archive"), FILES)
 
 
 @pytest.fixture
 def spark(spark: SparkSession) -> SparkSession:
-    """The session, which knows the format."""
     return register(spark)
 
 
 def load(spark: SparkSession, *paths: Path, **options: Any) -> DataFrame:
-    """The table of some logs."""
     reading = spark.read.format("beanstalk_binlog").options(**options)
     return reading.load([str(path) for path in paths])
 
 
 def rows(table: DataFrame) -> list[dict[str, Any]]:
-    """All rows, in the order of LSNs, as Arrow has them."""
     arrow: pa.Table = table.orderBy("lsn").toArrow()
     found: list[dict[str, Any]] = arrow.to_pylist()
     return found

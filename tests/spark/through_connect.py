@@ -17,7 +17,6 @@ from binlog_tools.spark.session import session
 
 
 def said(path: str) -> str:
-    """What a read of a path says that is not there."""
     try:
         session().read.format("beanstalk_binlog").load(path).count()
     except Exception as problem:

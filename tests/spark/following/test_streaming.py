@@ -40,12 +40,10 @@ STORE = UUID.hex()
 
 @pytest.fixture
 def folders(tmp_path: Path) -> Folders:
-    """Empty ones."""
     return Folders(tmp_path / "one")
 
 
 def begun(folders: Folders, **fields: Any) -> Scribe:
-    """A log with a tube, shown."""
     scribe = Scribe(opening=[DEFAULT_TUBE], **fields)
     scribe.write()
     folders.show(scribe.files())
@@ -53,7 +51,6 @@ def begun(folders: Folders, **fields: Any) -> Scribe:
 
 
 def long(folders: Folders, count: int = 60, archives: bool = True) -> Scribe:
-    """Some segments of puts, all durable."""
     scribe = begun(folders)
     for number in range(count):
         scribe.write(put(number + 1, b"x" * 300))
@@ -356,7 +353,6 @@ class Watched(Conversation):
 
     @property
     def query(self) -> Query:
-        """What follows it."""
         assert self._query is not None
         return self._query
 
@@ -373,7 +369,6 @@ class Watched(Conversation):
             self._query.restart()
 
     def end(self) -> None:
-        """End in order, twice, so that all that was said is in the archive; and read all of it."""
         self._server.stop()
         self._start(self._server.now_ns + 10**9)
         self.query.run()

@@ -16,7 +16,6 @@ from tests.spark.remote import CountingStore, Lent, as_archived
 
 
 def grown(scribe: Scribe, first: int, count: int) -> Files:
-    """The log with so many more puts, all durable."""
     for number in range(first, first + count):
         scribe.write(put(number, b"x" * 300))
     scribe.mark()
@@ -24,7 +23,6 @@ def grown(scribe: Scribe, first: int, count: int) -> Files:
 
 
 def finished(files: Files) -> Files:
-    """What an archive has of them: all but the newest, as they were delivered."""
     named = as_archived(files)
     del named[max(named)]
     return named
@@ -43,7 +41,6 @@ def scribe() -> Scribe:
 
 @pytest.fixture
 def store(scribe: Scribe) -> tuple[Lent, CountingStore]:
-    """An archive of some segments, and its folder."""
     remote = Lent()
     files = grown(scribe, 1, 60)
     uuid = UUID.hex()

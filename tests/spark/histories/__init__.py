@@ -91,7 +91,6 @@ def any_extended_record(dice: random.Random) -> Record:
 
 
 def any_record(dice: random.Random) -> Record:
-    """Mostly of jobs."""
     if dice.random() < 0.9:
         return any_image(dice)
     tube = dice.choice(list(TUBES))
@@ -146,7 +145,6 @@ def segment_of(
 
 
 def _stretched(raw: bytes, rec_size: int, count: int) -> bytes:
-    """A frame with longer records."""
     found = frames.decode(raw, 0, len(raw), SALT)
     assert isinstance(found, frames.Frame)
     records = (raw[64 + at * 80 : 144 + at * 80] for at in range(count))

@@ -56,7 +56,6 @@ def all_rows(
     files: Files, records: str = "jobs", copies: str = "drop",
     left_out: frozenset[str] = LEFT_OUT,
 ) -> list[Row]:  # fmt: skip
-    """The rows of a log, by the second reader, without bodies and tags."""
     rows = []
     names = sorted(files)
     for name, after in zip(names, [*names[1:], ""], strict=True):
@@ -67,7 +66,6 @@ def all_rows(
 
 @pytest.fixture(scope="module")
 def files() -> Files:
-    """A log of several segments, ended in order."""
     return segment_files(any_log(1).directory)
 
 

@@ -22,7 +22,6 @@ from tests.tools.folders import archived, written
 
 @pytest.fixture(scope="module")
 def files() -> Files:
-    """A log of several segments."""
     return segment_files(any_log(1, batches=60).directory)
 
 
@@ -32,7 +31,6 @@ def log(tmp_path: Path, files: Files) -> Path:
 
 
 def trim(log: Path, count: int) -> None:
-    """As a server does: the oldest segments."""
     for path in sorted(log.glob("*.tql"))[:count]:
         path.unlink()
 

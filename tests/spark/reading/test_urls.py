@@ -27,7 +27,6 @@ OPTIONS = "?region=eu-central-1&endpoint_override=127.0.0.1:9000"
 
 @pytest.fixture(scope="module")
 def files() -> Files:
-    """A log of several segments, ended in order."""
     return segment_files(any_log(1).directory)
 
 
@@ -129,7 +128,6 @@ def test_the_same_place_twice_is_read_once(files: Files, remote: Lent) -> None:
 
 
 def planned(remote: Lent, **options: str) -> tuple[list[Any], list[tuple[str, str]]]:
-    """The tasks, and what was asked of the store for them."""
     remote.requests.clear()
     return tasks_of(f"{remote.bucket}/archive/{UUID.hex()}", **options), list(remote.requests)
 
@@ -206,7 +204,6 @@ def test_a_manifest_of_another_store_is_passed_over(files: Files, remote: Lent) 
 
 
 def local_archive(path: Path, files: Files) -> tuple[Path, Path]:
-    """:return: an archive, and the folder of its store."""
     archive = archived(path / "archive", files)
     (store,) = archive.iterdir()
     for name, raw in as_archived(files).items():

@@ -48,7 +48,6 @@ def write_minutes(tables: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def busy_minutes() -> Iterable[dict[str, Any]]:
-    """Two servers, ten tubes with awkward names, three days, one row in ten minutes."""
     tubes = [HOSTILE, "_hidden$", *(f"tube{number}" for number in range(8))]
     for server in (SERVER, "b" * 32):
         for tube in tubes:
@@ -78,7 +77,6 @@ def lifetimes(*jobs: tuple[str, str | None, str | None, int | None]) -> pa.Table
 
 
 def kind(failures: int, **given: Any) -> dict[str, Any]:
-    """A row of `poison`."""
     return {
         "tube": HOSTILE, "fingerprint": f"{failures:016x}", "jobs": 2, "failures": failures, **ENDS,
         "alive": 1, "dead": 0, "example_server": SERVER, "example_job": 1234567, **given,

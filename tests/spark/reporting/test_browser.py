@@ -50,7 +50,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def shown(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """The page as it is when its script has run, and what the browser said."""
     return look(f"file://{folder}/report.html", tmp_path_factory.mktemp("profile"))
 
 

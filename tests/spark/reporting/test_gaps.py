@@ -27,7 +27,6 @@ HOUR = [minute(60 * at, puts=1) for at in range(60)]
 
 
 def whole(place: Path) -> Path:
-    """All tables, of which nothing is missing."""
     write_minutes(place, HOUR)
     write(place / "lifetimes", lifetimes(("done", None, None, None)))
     write(place / "poison", pa.Table.from_pylist([kind(3)]))

@@ -48,7 +48,6 @@ class Server:
         folder.mkdir()
 
     def run(self) -> ServerProcess:
-        """Start it, and wait until it answers."""
         begun_ns = time.time_ns()
         process = ServerProcess(ours_at_once("--binlog", self.log, "--port", 0), self._folder)
         process.connect().close()
@@ -57,11 +56,9 @@ class Server:
 
     @property
     def store(self) -> str:
-        """What it is called in the tables."""
         return next(self.log.glob("*.tql")).read_bytes()[64:80].hex()
 
     def records(self) -> list[Row]:
-        """All records with the moment of their frame, by the reader written from the format."""
         files = {path.name: path.read_bytes() for path in sorted(self.log.glob("*.tql"))}
         return [{**record, "logged_ns": frame["time_ns"]}
                 for segment in read_log(files)["segments"].values()
@@ -83,7 +80,6 @@ class Made(NamedTuple):
 
 
 def put(connection: Connection, delay_s: int = 0, ttr_s: int = 600) -> int:
-    """Put a job, and wait until it is on disk, and all before it."""
     return int(connection.ask(b"put 0 %d %d 1\r\nx\r\n" % (delay_s, ttr_s)).split()[1])
 
 
@@ -182,7 +178,6 @@ def _dead_letters(client: Connection) -> dict[int, str]:
 
 
 def tables(made: Made) -> dict[str, list[Row]]:
-    """The tables that are made of the events table."""
     return {name: open_stored(str(made.tables / name)).read().to_pylist()
             for name in ("lifetimes", "attempts")}  # fmt: skip
 

@@ -37,7 +37,6 @@ def no_spark() -> Any:
 
 @pytest.fixture(scope="module")
 def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The events table of a log."""
     folder = tmp_path_factory.mktemp("events")
     log = archived(folder / "log", FILES)
     done = command("events", log, "-o", folder / "events", "--body")

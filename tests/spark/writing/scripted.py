@@ -43,7 +43,6 @@ class ScriptedServer:
 
     @property
     def address(self) -> str:
-        """As the option of the sink wants it."""
         return f"127.0.0.1:{self.port}"
 
     def __enter__(self) -> ScriptedServer:
@@ -99,12 +98,10 @@ def ok(data: bytes) -> bytes:
 
 
 def inserted(number: int) -> bytes:
-    """Take every job."""
     return b"INSERTED %d\r\n" % (number + 1)
 
 
 def taken(client: Connection, most: int = 1 << 30) -> list[str]:
-    """Reserve and delete jobs."""
     found: list[str] = []
     while len(found) < most:
         reply = client.ask(b"reserve-with-timeout 0\r\n")

@@ -40,23 +40,19 @@ class StoppedClock:
         self.slept: list[float] = []
 
     def monotonic(self) -> float:
-        """See `Clock`."""
         return self.now_s
 
     def sleep(self, seconds: float, /) -> None:
-        """See `Clock`."""
         self.slept.append(seconds)
         self.now_s += seconds
 
 
 def table(bodies: Sequence[str], tubes: Sequence[str | None] | None = None) -> pa.RecordBatch:
-    """Rows; without tubes all go to the default one."""
     tubes = tubes or [None] * len(bodies)
     return pa.RecordBatch.from_pydict({"body": pa.array(bodies), "tube": pa.array(tubes, "string")})
 
 
 def named(count: int, start: int = 0) -> list[str]:
-    """So many different bodies."""
     return [f"job {number}" for number in range(start, start + count)]
 
 
@@ -64,7 +60,6 @@ def put(
     server: ScriptedServer, bodies: Sequence[str], window: int = 4,
     clock: StoppedClock | None = None, tubes: Sequence[str | None] | None = None,
 ) -> Tally:  # fmt: skip
-    """Put rows, in batches of ten."""
     options = SinkOptions.of(
         {"address": server.address, "window": str(window), "retryTimeout": "20", "timeout": "10"}
     )
@@ -76,17 +71,14 @@ def put(
 
 
 def bodies_of(server: ScriptedServer) -> list[str]:
-    """What it got, in order."""
     return [body.decode() for _, body in server.puts]
 
 
 def scripted(*answers: bytes | None) -> Answer:
-    """Answer so, put by put; then take all."""
     return lambda number: answers[number] if number < len(answers) else inserted(number)
 
 
 def failure(server: ScriptedServer, bodies: Sequence[str]) -> str:
-    """Say why it fails."""
     with pytest.raises(SinkError) as raised:
         put(server, bodies)
     assert "\n" not in str(raised.value)

@@ -19,7 +19,6 @@ ALL_TAGS = b"---\n- put-at\n- put idp:\n- put con:\n- put grp:\n- put aft:\n"
 
 
 def table(first: int, behind: int) -> pa.RecordBatch:
-    """Rows with these numbers."""
     numbers = range(first, behind)
     return pa.RecordBatch.from_pydict({
         "body": pa.array([f"job {number}" for number in numbers], "string"),
@@ -28,7 +27,6 @@ def table(first: int, behind: int) -> pa.RecordBatch:
 
 
 def put(port: int, batches: Iterator[pa.RecordBatch]) -> Tally:
-    """One attempt of one task."""
     options = SinkOptions.of({"address": f"127.0.0.1:{port}", "window": "40"})
     return put_partition(batches, JobRows(FIELDS, options), options, 0, Batch("w"))[0]
 
