@@ -25,13 +25,6 @@ def run(*words: str | Path) -> Result:
 
 
 @pytest.mark.parametrize("command", ["events", "tables"])
-def test_inputs_are_looked_for_before_spark_is_started(tmp_path: Path, command: str) -> None:
-    done = run(command, tmp_path / "nothere", "-o", tmp_path / "out")
-    assert done.exit_code == CODES["BINLOG_NOT_FOUND"]
-    assert done.stderr.startswith(f"[BINLOG_NOT_FOUND] {tmp_path}") and done.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize("command", ["events", "tables"])
 def test_what_is_no_log_is_refused_before_spark_is_started(tmp_path: Path, command: str) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "rows.csv").write_text("a,b\n")
@@ -71,12 +64,6 @@ def test_what_java_says_is_told_only_if_it_does_not_start(
         os.write(2, b"why it failed\n")
         raise ValueError
     assert capfd.readouterr().err == "told\nwhy it failed\n"
-
-
-def test_quiet_may_be_off(capfd: pytest.CaptureFixture[str]) -> None:
-    with quiet(True):
-        os.write(2, b"seen\n")
-    assert capfd.readouterr().err == "seen\n"
 
 
 def test_optimize_takes_a_folder_of_tables(tmp_path: Path) -> None:

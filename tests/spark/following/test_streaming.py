@@ -79,17 +79,6 @@ def test_a_record_is_given_when_a_later_frame_says_that_it_is_durable(folders: F
     assert query.run() == []
 
 
-def test_zeros_behind_the_frames_are_nothing_and_no_damage(folders: Folders) -> None:
-    scribe = begun(folders)
-    scribe.write(put(1))
-    scribe.mark()
-    files = {name: raw + bytes(1 << 20) for name, raw in scribe.files().items()}
-    folders.show(files)
-    query = Query(folders.live)
-    assert lsns(query.run()) == [2]
-    assert query.run() == []
-
-
 def test_a_frame_that_is_half_written_is_waited_for(folders: Folders) -> None:
     scribe = begun(folders)
     query = Query(folders.live)
@@ -395,12 +384,6 @@ def test_a_limit_in_rows_and_one_in_bytes_both_count(folders: Folders) -> None:
     query = Query(folders.live, {"maxRowsPerTrigger": "7", "maxBytesPerTrigger": "1M"})
     assert len(query.batch()) in (6, 7)
     assert isinstance(Query(folders.live).reader.getDefaultReadLimit(), ReadMaxBytes)
-
-
-def test_whoever_wants_all_gets_all_at_once(folders: Folders) -> None:
-    long(folders)
-    query = Query(folders.live, {"maxRowsPerTrigger": "1"})
-    assert len(query.batch(ReadAllAvailable())) == 60
 
 
 def test_available_now_takes_what_was_there_when_it_began(folders: Folders) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from tests.binlog.forging import with_header_field
 from tests.binlog.scribe import FIRST, UUID, Scribe, delete, flipped, put, segment_files
 from tests.spark.expected import Row, rows_of
 from tests.spark.histories import NAMES, any_log, segment_of
-from tests.spark.without_spark import read, reader_of, tasks_of
+from tests.spark.without_spark import read, tasks_of
 from tests.tools.folders import archived, written
 from tests.tools.single_faults import DAMAGED, cell_of, faulty, states
 
@@ -340,29 +339,6 @@ def test_what_nobody_may_look_at_is_not_said_to_be_missing(tmp_path: Path) -> No
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     with pytest.raises(SourceError, match=r"\[BINLOG_UNREADABLE\] .*/loop: Too many levels"):
         read(tmp_path / "loop")
-
-
-def test_a_segment_that_is_deleted_after_the_planning_is_an_error_with_advice(
-    tmp_path: Path, files: Files
-) -> None:
-    path = written(tmp_path / "log", files)
-    reader = reader_of(path)
-    (partition,) = reader.partitions()
-    (path / sorted(files)[1]).unlink()
-    with pytest.raises(SourceError, match=r"\[BINLOG_TRIMMED\].*archive among its paths"):
-        list(reader.read(partition))
-
-
-def test_a_file_that_was_exchanged_after_the_planning_is_refused(
-    tmp_path: Path, files: Files
-) -> None:
-    path = written(tmp_path / "log", files)
-    reader = reader_of(path)
-    (partition,) = reader.partitions()
-    names = sorted(files)
-    shutil.copy(path / names[1], path / names[0])
-    with pytest.raises(SourceError, match=r"\[BINLOG_CHANGED\]"):
-        list(reader.read(partition))
 
 
 def test_a_file_that_cannot_be_read_is_said(tmp_path: Path, files: Files) -> None:

@@ -15,17 +15,7 @@ import pytest
 
 from binlog_tools.spark.reporting.sections import Request, make
 from binlog_tools.spark.reporting.series import Period
-from tests.spark.reporting.some_tables import (
-    HOSTILE,
-    START_S,
-    all_tables,
-    attempt,
-    lifetimes,
-    minute,
-    write,
-    write_attempts,
-    write_minutes,
-)
+from tests.spark.reporting import some_tables as some
 from tests.web.test_browser import FOLDER, browser_or_skip
 
 OPTIONS = (
@@ -41,8 +31,10 @@ pytestmark = pytest.mark.exhaustive
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    tables = all_tables(tmp_path_factory.mktemp("tables"))
-    made = make(Request(str(tables), f"A {HOSTILE}", Period(START_S, START_S + 86_400)))
+    tables = some.all_tables(tmp_path_factory.mktemp("tables"))
+    made = make(
+        Request(str(tables), f"A {some.HOSTILE}", Period(some.START_S, some.START_S + 86_400))
+    )
     folder = tmp_path_factory.mktemp("reports")
     (folder / "report.html").write_text(made.page)
     return folder
@@ -76,7 +68,7 @@ def test_what_is_hostile_is_text(shown: tuple[str, str]) -> None:
     page, _ = shown
     assert "<img" not in page and "\u202e" not in page and "\u2028" not in page
     assert page.count("<script") == 3
-    text = HOSTILE.replace("\u202e", "\\u202e").replace("\u2028", "\\u2028")
+    text = some.HOSTILE.replace("\u202e", "\\u202e").replace("\u2028", "\\u2028")
     cells = [unescape(cell) for cell in re.findall(r"<td[^>]*>([^<]*)</td>", page)]
     assert text in cells
     assert any(cell.startswith('{"note": "</script><img') for cell in cells), "a sample"
@@ -116,11 +108,15 @@ def test_it_is_used_with_a_mouse_on_a_narrow_screen(folder: Path) -> None:
 def test_a_step_that_began_before_the_left_edge_is_seen_whole(tmp_path: Path) -> None:
     node, chromium = browser_or_skip()
     tables = tmp_path / "tables"
-    write_minutes(tables, [minute(60 * at, ready=20 if at == 3 else 1) for at in range(6)])
-    write(tables / "lifetimes", lifetimes(("alive", None, None, 9)))
-    write_attempts(tables, [attempt(20, 21), attempt(305, 306), attempt(320, 321)])
+    some.write_minutes(
+        tables, [some.minute(60 * at, ready=20 if at == 3 else 1) for at in range(6)]
+    )
+    some.write(tables / "lifetimes", some.lifetimes(("alive", None, None, 9)))
+    some.write_attempts(
+        tables, [some.attempt(20, 21), some.attempt(305, 306), some.attempt(320, 321)]
+    )
     page = tmp_path / "short.html"
-    period = Period(START_S + 180, START_S + 360)
+    period = Period(some.START_S + 180, some.START_S + 360)
     page.write_text(make(Request(str(tables), "Short", period)).page)
     done = subprocess.run(
         [node, "short.mjs", chromium, str(page)],

@@ -15,31 +15,23 @@ from binlog_tools.cli.commands import USAGE
 from binlog_tools.spark.report import command
 from binlog_tools.spark.reporting.sections import taken
 from binlog_tools.spark.reporting.series import ALWAYS, Period
-from tests.spark.reporting.some_tables import (
-    START_S,
-    lifetimes,
-    minute,
-    worker,
-    write,
-    write_minutes,
-    write_workers,
-)
+from tests.spark.reporting import some_tables as some
 
 
 def seconds(start: float, end: float) -> Period:
-    return Period(START_S + start, START_S + end)
+    return Period(some.START_S + start, some.START_S + end)
 
 
 @pytest.fixture
 def tables(tmp_path: Path) -> Path:
     place = tmp_path / "tables"
-    write_minutes(place, (
-        minute(60 * at, puts=10**at, ready=at) for at in range(4)
+    some.write_minutes(place, (
+        some.minute(60 * at, puts=10**at, ready=at) for at in range(4)
     ))  # fmt: skip
-    write(place / "lifetimes", lifetimes(
+    some.write(place / "lifetimes", some.lifetimes(
         ("dead", "t", "expired", 30), ("dead", "t", "expired", 70), ("alive", None, None, None),
     ))  # fmt: skip
-    write_workers(place, [worker(at, first=60 * at) for at in range(4)])
+    some.write_workers(place, [some.worker(at, first=60 * at) for at in range(4)])
     return place
 
 
@@ -67,8 +59,8 @@ def test_all_minutes_are_taken_that_have_something_of_the_period(
 
 def test_a_period_without_an_end_has_none() -> None:
     assert taken() == (ALWAYS, "")
-    assert taken(Period(START_S + 1.0))[1].endswith("from 2025-11-24 00:00 was taken")
-    assert taken(Period(end=START_S + 1.0))[1].endswith("up to 2025-11-24 00:01 was taken")
+    assert taken(Period(some.START_S + 1.0))[1].endswith("from 2025-11-24 00:00 was taken")
+    assert taken(Period(end=some.START_S + 1.0))[1].endswith("up to 2025-11-24 00:01 was taken")
 
 
 def test_every_tile_is_of_the_minutes_that_were_taken_and_all_outputs_say_so(

@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 
 from binlog_tools.cli.commands import CANNOT_READ
 from binlog_tools.spark.report import TITLE, command
@@ -29,23 +28,7 @@ from binlog_tools.spark.storing import LOG
 from binlog_tools.spark.tables.engines import InProcess
 from binlog_tools.spark.tables.increments import update
 from tests.spark.histories.test_histories import servers_of
-from tests.spark.reporting.some_tables import (
-    COUNTS,
-    HOSTILE,
-    MINUTES,
-    SERVER,
-    START_S,
-    all_tables,
-    attempt,
-    kind,
-    lifetimes,
-    minute,
-    worker,
-    write,
-    write_attempts,
-    write_minutes,
-    write_workers,
-)
+from tests.spark.reporting import some_tables as some
 from tests.spark.tables import queue_model
 from tests.spark.tables.test_increments import newer_of
 
@@ -55,7 +38,7 @@ BLOCK = re.compile(r'<script type="application/json" id="content">(.*?)</script>
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return all_tables(tmp_path_factory.mktemp("tables"))
+    return some.all_tables(tmp_path_factory.mktemp("tables"))
 
 
 def run(*words: object) -> Result:
@@ -77,10 +60,10 @@ def test_the_page_holds_all_and_is_the_same_each_time(tables: Path) -> None:
 
 
 def test_nothing_of_a_log_is_markup_and_only_the_pages_own_script_may_run(tables: Path) -> None:
-    page = make(Request(str(tables), f"A {HOSTILE}")).page
+    page = make(Request(str(tables), f"A {some.HOSTILE}")).page
     assert page.count("<script") == 3 and page.count("</script>") == 3
     assert "<img" not in page and "\u202e" not in page and "\u2028" not in page
-    assert HOSTILE.replace("\u202e", "\\u202e").replace("\u2028", "\\u2028") in [
+    assert some.HOSTILE.replace("\u202e", "\\u202e").replace("\u2028", "\\u2028") in [
         row[0] for row in content_of(page)["tables"][0]["rows"]
     ]
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
@@ -109,21 +92,21 @@ def test_the_numbers_are_those_of_the_tables(tables: Path) -> None:
 def test_kinds_of_jobs_that_have_not_failed_since_the_period_began_are_left_out(
     tmp_path: Path,
 ) -> None:
-    last = {1: START_S - 1, 2: START_S, 3: START_S + 600, 4: None}
-    write(tmp_path / "poison", pa.Table.from_pylist([
-        kind(at, last=None if when is None else datetime.fromtimestamp(when, UTC))
+    last = {1: some.START_S - 1, 2: some.START_S, 3: some.START_S + 600, 4: None}
+    some.write(tmp_path / "poison", pa.Table.from_pylist([
+        some.kind(at, last=None if when is None else datetime.fromtimestamp(when, UTC))
         for at, when in last.items()
     ]))  # fmt: skip
     found = {
         period: [row["failures"] for row in read(Selection(str(tmp_path), None, period)).kinds]
-        for period in (ALWAYS, Period(START_S, START_S + 60), Period(START_S + 601))
+        for period in (ALWAYS, Period(some.START_S, some.START_S + 60), Period(some.START_S + 601))
     }
     assert list(found.values()) == [[4, 3, 2, 1], [4, 3, 2], [4]]
 
 
 def test_the_depth_of_a_step_is_that_of_its_last_minute(tmp_path: Path) -> None:
-    rows = [minute(60 * at, ready=at, reserved=1) for at in range(1505)]
-    write_minutes(tmp_path, rows)
+    rows = [some.minute(60 * at, ready=at, reserved=1) for at in range(1505)]
+    some.write_minutes(tmp_path, rows)
     flow = read(Selection(str(tmp_path))).flow
     assert flow is not None and flow.whole.width == 120
     # The last minute of all is the end of its step, although the step is longer.
@@ -133,7 +116,9 @@ def test_the_depth_of_a_step_is_that_of_its_last_minute(tmp_path: Path) -> None:
 
 def test_tubes_beyond_those_that_are_shown_are_added_up(tmp_path: Path) -> None:
     count = MAX_TUBES + 2
-    write_minutes(tmp_path, [minute(0, f"t{at:02}", puts=at + 1, ready=1) for at in range(count)])
+    some.write_minutes(
+        tmp_path, [some.minute(0, f"t{at:02}", puts=at + 1, ready=1) for at in range(count)]
+    )
     flow = read(Selection(str(tmp_path))).flow
     assert flow is not None
     assert len(flow.tubes.names) == MAX_TUBES + 1 and flow.tubes.names[-1] == OTHERS
@@ -142,7 +127,9 @@ def test_tubes_beyond_those_that_are_shown_are_added_up(tmp_path: Path) -> None:
 
 
 def test_a_step_without_a_measurement_has_none_and_a_nought_is_left_out(tmp_path: Path) -> None:
-    write_minutes(tmp_path, [minute(0, puts=1, wait_histogram=[(2_500_000, 1)]), minute(60)])
+    some.write_minutes(
+        tmp_path, [some.minute(0, puts=1, wait_histogram=[(2_500_000, 1)]), some.minute(60)]
+    )
     content = content_of(make(Request(str(tmp_path), TITLE)).page)
     (numbers,) = content["period"]["whole"]["numbers"]
     assert numbers["wait_p95"] == [2.5, None] and numbers["puts"] == [1, 0]
@@ -150,11 +137,11 @@ def test_a_step_without_a_measurement_has_none_and_a_nought_is_left_out(tmp_path
 
 
 def test_restarts_are_marked_at_their_starts_if_the_tables_have_them(tmp_path: Path) -> None:
-    write_workers(tmp_path, [worker(1), worker(2, 4, first=90)])
-    newest = [(START_S + at) * 10**9 for at in (90, 15, 45, 70)]
-    write(tmp_path / "starts", pa.table({
-        "server": [SERVER] * 4, "incarnation": [4, 1, 2, 3],
-        "first_ns": [(START_S + at) * 10**9 for at in (80, 0, 20, 50)], "newest_ns": newest,
+    some.write_workers(tmp_path, [some.worker(1), some.worker(2, 4, first=90)])
+    newest = [(some.START_S + at) * 10**9 for at in (90, 15, 45, 70)]
+    some.write(tmp_path / "starts", pa.table({
+        "server": [some.SERVER] * 4, "incarnation": [4, 1, 2, 3],
+        "first_ns": [(some.START_S + at) * 10**9 for at in (80, 0, 20, 50)], "newest_ns": newest,
         "stopped_ns": pa.array([None, newest[1], None, newest[3] - 1], pa.int64()),
     }))  # fmt: skip
     found = [
@@ -163,21 +150,21 @@ def test_restarts_are_marked_at_their_starts_if_the_tables_have_them(tmp_path: P
         (80, "kill", "aaaaaaaa: start 4 after a kill or crash"),
     ]
     marks = read(Selection(str(tmp_path))).marks
-    assert [(mark.at - START_S, mark.kind, mark.text) for mark in marks] == found
-    period = Period(START_S + 20, START_S + 80)
+    assert [(mark.at - some.START_S, mark.kind, mark.text) for mark in marks] == found
+    period = Period(some.START_S + 20, some.START_S + 80)
     marks = read(Selection(str(tmp_path), period=period)).marks
     assert [mark.text for mark in marks] == [text for _, _, text in found[:2]]
 
 
 def test_a_kind_that_fails_leads_to_its_jobs(tmp_path: Path) -> None:
-    write(tmp_path / "poison", pa.Table.from_pylist([kind(30), kind(20)]))
+    some.write(tmp_path / "poison", pa.Table.from_pylist([some.kind(30), some.kind(20)]))
     jobs = [
-        {"tube": HOSTILE, "fingerprint": f"{mark:016x}", "server": SERVER, "job": at,
+        {"tube": some.HOSTILE, "fingerprint": f"{mark:016x}", "server": some.SERVER, "job": at,
          "state": "buried", "failures": at, "sample": "{}",
-         "last": datetime.fromtimestamp(START_S + at, UTC)}
+         "last": datetime.fromtimestamp(some.START_S + at, UTC)}
         for at in range(KIND_JOBS + 3) for mark in (30, 7)
     ]  # fmt: skip
-    write(tmp_path / "poison_jobs", pa.Table.from_pylist(jobs))
+    some.write(tmp_path / "poison_jobs", pa.Table.from_pylist(jobs))
     content = content_of(make(Request(str(tmp_path), TITLE)).page)
     tables = {table["key"]: table for table in content["tables"]}
     found = [int(row[2]) for row in tables["jobs"]["rows"]]
@@ -219,23 +206,23 @@ def test_heads_are_words_and_an_oldest_job_is_no_wait_that_ended(tables: Path) -
 
 
 def test_without_bodies_no_kinds_are_told_apart(tmp_path: Path) -> None:
-    write(tmp_path / "poison", pa.Table.from_pylist([kind(5, fingerprint=None)]))
+    some.write(tmp_path / "poison", pa.Table.from_pylist([some.kind(5, fingerprint=None)]))
     (table,) = json.loads(make(Request(str(tmp_path), TITLE)).json)["tables"]
     assert table["title"] == "Jobs that fail again and again"
     assert "events LOG -o EVENTS --body" in table["text"]
 
 
 def test_workers_that_are_not_shown_are_counted(tmp_path: Path) -> None:
-    write_workers(tmp_path, [worker(at) for at in range(ROWS + 1)])
+    some.write_workers(tmp_path, [some.worker(at) for at in range(ROWS + 1)])
     (table,) = json.loads(make(Request(str(tmp_path), TITLE)).json)["tables"]
     assert f"{ROWS} of {ROWS + 1} connections" in table["text"]
 
 
 def test_the_heading_says_which_steps_are_which(tmp_path: Path) -> None:
-    write_minutes(tmp_path, [minute(0), minute(600)])
+    some.write_minutes(tmp_path, [some.minute(0), some.minute(600)])
     assert make(Request(str(tmp_path), TITLE)).page.count("in 1-minute steps.") == 1
-    write(tmp_path / "lifetimes", lifetimes(("alive", None, None, None)))
-    write_attempts(tmp_path, [attempt(1, 2)])
+    some.write(tmp_path / "lifetimes", some.lifetimes(("alive", None, None, None)))
+    some.write_attempts(tmp_path, [some.attempt(1, 2)])
     told = content_of(make(Request(str(tmp_path), TITLE)).page)["text"]
     assert "in 1-second steps, what stands in the queue in 1-minute steps." in told
 
@@ -258,8 +245,8 @@ def test_of_a_table_that_is_missing_nothing_is_said_but_that_it_is(
 
 
 def test_of_tables_that_are_not_whole_nothing_is_reported(tmp_path: Path) -> None:
-    write_minutes(tmp_path, [minute(0)])
-    write(tmp_path / "workers", pa.table({"jobs": [1]}))
+    some.write_minutes(tmp_path, [some.minute(0)])
+    some.write(tmp_path / "workers", pa.table({"jobs": [1]}))
     rmtree(tmp_path / "tube_minutes" / LOG)
     done = run(tmp_path, "-o", tmp_path / "r.html")
     assert done.exit_code == CANNOT_READ
@@ -281,7 +268,7 @@ def test_of_tables_that_have_reached_different_records_nothing_is_reported(tmp_p
 
 
 def test_a_table_that_is_whole_and_empty_says_that_it_has_no_row(tmp_path: Path) -> None:
-    DeltaTable.create(tmp_path / "tube_minutes", MINUTES)
+    DeltaTable.create(tmp_path / "tube_minutes", some.MINUTES)
     content = content_of(make(Request(str(tmp_path), TITLE)).page)
     assert content["tiles"] == []
     assert any("tube_minutes has no row" in note for note in content["notes"])
@@ -290,7 +277,7 @@ def test_a_table_that_is_whole_and_empty_says_that_it_has_no_row(tmp_path: Path)
 def test_what_is_wrong_is_said_in_one_line(tables: Path, tmp_path: Path) -> None:
     empty, broken = tmp_path / "empty", tmp_path / "broken"
     empty.mkdir()
-    write(broken / "workers", pa.table({"jobs": [1]}))
+    some.write(broken / "workers", pa.table({"jobs": [1]}))
     plain = tmp_path / "plain"
     (plain / "workers").mkdir(parents=True)
     (plain / "workers" / "_SUCCESS").touch()
@@ -310,12 +297,13 @@ def year_of(place: Path, tubes: int, rows: int) -> Path:
     :param rows: of each tube.
     """
     dice = random.Random(7)
-    names = [f"{at:02}-{HOSTILE}" for at in range(tubes)]
+    names = [f"{at:02}-{some.HOSTILE}" for at in range(tubes)]
     step = 365 * 86_400 // rows // 60 * 60
     wait = [(int(f"{each}0000000000"), 1) for each in range(101, 999, 90)]
     given: dict[str, Any] = {"wait_histogram": wait, "run_histogram": wait}
-    write_minutes(place, (
-        {**minute(at * step, name), **given, **{each: dice.randrange(10**6) for each in COUNTS}}
+    some.write_minutes(place, (
+        {**some.minute(at * step, name), **given,
+         **{each: dice.randrange(10**6) for each in some.COUNTS}}
         for name in names for at in range(rows)
     ))  # fmt: skip
     return place
@@ -335,18 +323,6 @@ def test_a_page_that_is_too_large_has_wider_steps(
     monkeypatch.setattr("binlog_tools.spark.reporting.sections.MAX_PAGE_BYTES", len(whole) - 1)
     smaller = content_of(make(Request(str(tables), TITLE)).page)
     assert smaller["period"]["whole"]["width"] == 600
-
-
-def test_a_delta_table_is_read_by_its_log(tmp_path: Path) -> None:
-    rows = pa.Table.from_pylist([minute(0, puts=2), minute(60, puts=3)], MINUTES)
-    place = tmp_path / "tube_minutes"
-    write_deltalake(place, rows.slice(0, 1), partition_by=["server"])
-    write_deltalake(place, rows.slice(1), partition_by=["server"], mode="append")
-    # What no commit has named does not count.
-    pq.write_table(rows, place / "left.parquet")
-    flow = read(Selection(str(tmp_path))).flow
-    assert flow is not None
-    assert flow.whole.numbers["puts"].tolist() == [[2, 3]]
 
 
 def test_a_time_in_which_nothing_was_is_told(tables: Path, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -339,40 +338,6 @@ def test_a_row_too_large_for_a_batch_is_put_alone_and_once(tmp_path: Path) -> No
         body = "x" * (MOST_IN_BATCH + 9)
         assert attempt(server.port(), ["a", body, "b"])[0] == Tally(3, 3)
         assert attempt(server.port(), ["a", body, "b"])[0] == Tally(3, 0, 3)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("seed", range(2))
-def test_each_row_is_there_once_though_the_server_is_killed_under_each_attempt(
-    tmp_path: Path, seed: int
-) -> None:
-    chance = random.Random(seed)
-    rows, port, found = named(600), 0, []
-    for _ in range(4):
-        with ServerProcess(ours("-p", port, "-b", tmp_path), tmp_path) as server:
-            port = server.port()
-            found += taken(server.connect(), chance.randrange(60))
-
-            def deadly(
-                server: ServerProcess = server, last: int = chance.randrange(50, 550)
-            ) -> Iterator[pa.RecordBatch]:
-                for first in range(0, 600, 10):
-                    if first > last:
-                        server.process.kill()
-                    yield table(rows[first : first + 10])
-
-            options = SinkOptions.of(
-                {"address": f"127.0.0.1:{port}", "window": "10", "retryTimeout": "0"}
-            )
-            with pytest.raises(SinkError, match="SINK_REFUSED"):
-                put_partition(deadly(), JobRows(FIELDS, options), options, 0, Batch("w"))
-    with ServerProcess(ours("-p", port, "-b", tmp_path), tmp_path) as server:
-        options = SinkOptions.of({"address": f"127.0.0.1:{server.port()}", "window": "10"})
-        whole = (table(rows[first : first + 10]) for first in range(0, 600, 10))
-        tally, _ = put_partition(whole, JobRows(FIELDS, options), options, 0, Batch("w"))
-        assert tally.put + tally.before == tally.rows == 600 and tally.before >= 50
-        found += taken(server.connect())
-    assert Counter(found) == dict.fromkeys(rows, 1)
 
 
 def test_a_server_that_comes_back_in_time_is_waited_for(tmp_path: Path) -> None:
