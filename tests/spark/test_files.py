@@ -1,6 +1,4 @@
-"""The files of logs, local ones and objects: listed, opened, and asked for again when a store fails
-for a moment.
-"""
+"""The files of logs, local ones and objects."""
 
 from __future__ import annotations
 
@@ -161,17 +159,6 @@ def test_a_view_has_the_bytes_at_their_places_and_outlives_the_file(make: Make) 
         view = file.view(90_000, 20_000, 50_000)
     assert len(view) == 90_000 and view.readonly
     assert view[20_000:50_000] == content[20_000:50_000]
-
-
-def test_a_view_reaches_to_the_end_of_the_file_at_most(make: Make) -> None:
-    with make(b"abc") as file:
-        assert bytes(file.view(3, 0, 9)) == b"abc"
-
-
-def test_a_snapshot_is_all_of_it(make: Make) -> None:
-    content = os.urandom(10_000)
-    with make(content) as file:
-        assert bytes(file.snapshot()) == content
 
 
 @pytest.mark.parametrize("is_remote", [False, True])

@@ -1,7 +1,4 @@
-"""Who may import whom in the Spark part: imports point one way, and most of it knows no Spark.
-
-A new package gets its place here, or these tests fail.
-"""
+"""Who may import whom in the Spark part."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The session that is there is used as it is: classic, of a Connect server, of a declarative
-pipeline.
-"""
+"""The session that is there is used as it is."""
 
 from __future__ import annotations
 

@@ -183,33 +183,6 @@ def test_batches_of_foreach_batch_are_put_once_and_leave_the_keys_of_the_last(
     assert [keys_of(client, "query", batch, b"mail") for batch in (0, 1, 2)] == [0, 0, 2]
 
 
-@pytest.mark.exhaustive
-def test_a_task_that_is_tried_again_puts_nothing_twice(
-    sinking: SparkSession, client: Connection
-) -> None:
-    """Its rows come to a bad end in the first attempt, after some were put."""
-    from pyspark import TaskContext
-
-    def flaky(batches: Iterator[Any]) -> Iterator[Any]:
-        task = TaskContext.get()
-        assert task is not None
-        for number, batch in enumerate(batches):
-            if number == 8 and not task.attemptNumber():
-                raise RuntimeError("the first attempt ends here")
-            yield batch
-
-    rows = numbered(sinking, 100_000).coalesce(1).mapInArrow(flaky, "body string, tube string")
-    write = rows.write.format("beanstalk").mode("append").option("writeId", "flaky")
-    write = write.option("address", address_of(client))
-    with pytest.raises(Exception, match="the first attempt ends here"):
-        write.save()
-    assert 0 < ready(client) < 100_000
-    numbered(sinking, 100_000).coalesce(1).write.format("beanstalk").mode("append").option(
-        "writeId", "flaky"
-    ).option("address", address_of(client)).save()
-    assert ready(client) == 100_000
-
-
 DRIVER = """
 import sys
 from binlog_tools.spark.session import session

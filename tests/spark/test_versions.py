@@ -1,6 +1,4 @@
-"""What each Spark from 4.0 on has to do, and what older ones say that they cannot: ``make
-test-spark-versions`` runs this with each.
-"""
+"""What each Spark from 4.0 on has to do, and what older ones say that they cannot."""
 
 from __future__ import annotations
 

@@ -23,11 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-@pytest.fixture
-def following(spark: SparkSession) -> SparkSession:
-    return register(spark)
-
-
 def grown(folders: Folders, scribe: Scribe, first: int, last: int) -> None:
     for number in range(first, last):
         scribe.write(put(number, b"x" * 300))
@@ -51,7 +46,7 @@ def jobs(table: DataFrame) -> list[int]:
 
 @pytest.mark.exhaustive
 def test_a_stream_goes_on_from_its_checkpoint_also_in_the_archive(
-    following: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path
 ) -> None:
     folders = Folders(tmp_path / "log")
     scribe = Scribe(opening=[DEFAULT_TUBE])
@@ -61,12 +56,12 @@ def test_a_stream_goes_on_from_its_checkpoint_also_in_the_archive(
         "maxBytesPerTrigger": 12_000,
         "columns": "server,lsn,job",
     }
-    follow(following, tmp_path, folders.live, **options)
-    assert jobs(following.read.parquet(str(tmp_path / "out"))) == list(range(1, 40))
+    follow(spark, tmp_path, folders.live, **options)
+    assert jobs(spark.read.parquet(str(tmp_path / "out"))) == list(range(1, 40))
     grown(folders, scribe, 40, 90)
     remove(folders.live, 1)
-    follow(following, tmp_path, folders.live, **options)
-    assert jobs(following.read.parquet(str(tmp_path / "out"))) == list(range(1, 90))
+    follow(spark, tmp_path, folders.live, **options)
+    assert jobs(spark.read.parquet(str(tmp_path / "out"))) == list(range(1, 90))
 
 
 ROOT = Path(__file__).parents[2]

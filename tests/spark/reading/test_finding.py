@@ -168,6 +168,7 @@ def live_log(path: Path) -> Scribe:
     """A server's directory with preallocated space; two batches, of which the second is not known
     to be durable.
     """
+    path.mkdir()
     scribe = Scribe(RealDirectory(str(path)), segment_bytes=1 << 16)
     scribe.write(*NAMES, put(1))
     scribe.write(put(2))
@@ -176,7 +177,6 @@ def live_log(path: Path) -> Scribe:
 
 def test_only_what_is_durable_is_read_of_a_segment_in_use(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    path.mkdir()
     scribe = live_log(path)
     (segment,) = path.glob("*.tql")
     assert segment.stat().st_size == 1 << 16
@@ -194,7 +194,6 @@ def test_only_what_is_durable_is_read_of_a_segment_in_use(tmp_path: Path) -> Non
 
 def test_a_server_that_has_ended_in_order_leaves_nothing_out(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    path.mkdir()
     live_log(path).finish()
     assert [row["job"] for row in read(path)] == [1, 2]
     assert [row["job"] for row in read(path, live="skip")] == [1, 2]
@@ -202,7 +201,6 @@ def test_a_server_that_has_ended_in_order_leaves_nothing_out(tmp_path: Path) -> 
 
 def test_a_torn_tail_is_no_damage(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    path.mkdir()
     scribe = live_log(path)
     scribe.mark()
     scribe.write(put(3))
@@ -220,7 +218,6 @@ def test_damage_below_the_watermark_is_damage_also_in_a_segment_in_use(
     tmp_path: Path, how: str
 ) -> None:
     path = tmp_path / "log"
-    path.mkdir()
     scribe = live_log(path)
     scribe.write(put(3))
     scribe.mark()
@@ -245,7 +242,6 @@ def test_damage_below_the_watermark_is_damage_also_in_a_segment_in_use(
 @pytest.mark.parametrize("size", [4096, 4200, 1 << 16])
 def test_a_segment_in_use_without_its_first_frame_is_damaged(tmp_path: Path, size: int) -> None:
     path = tmp_path / "log"
-    path.mkdir()
     scribe = live_log(path)
     scribe.end_segment()
     scribe.write(put(3))
@@ -262,7 +258,6 @@ def test_bytes_that_were_put_in_are_damage_also_in_a_segment_in_use(
     tmp_path: Path, count: int
 ) -> None:
     path = tmp_path / "log"
-    path.mkdir()
     live_log(path).mark()
     (segment,) = path.glob("*.tql")
     raw = segment.read_bytes()

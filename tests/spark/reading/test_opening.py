@@ -102,16 +102,6 @@ def test_with_damage_skip_it_is_a_row_of_damage(log: Path) -> None:
     assert damage["lsn"] <= whole[first]["lsn"] and "trimmed" in damage["problem"]
 
 
-def test_a_machine_that_does_not_see_the_files_is_told_and_gives_no_empty_result(
-    log: Path,
-) -> None:
-    reader = reader_of(log)
-    tasks = reader.partitions()
-    log.rename(log.with_name("elsewhere"))
-    with pytest.raises(SourceError, match=r"BINLOG_TRIMMED.*does not see the same files"):
-        rows_of(reader, tasks)
-
-
 def test_another_log_in_the_directory_is_no_trimming(log: Path, tmp_path: Path) -> None:
     reader = reader_of(log)
     tasks = reader.partitions()

@@ -45,11 +45,6 @@ def test_a_copied_directory_an_archive_and_a_store_in_it_give_the_same_rows(
         assert read(f"{remote.bucket}/{path}") == expected, path
 
 
-def test_a_pattern_in_a_url_names_stores(files: Files, remote: Lent) -> None:
-    remote.archive("archive", files)
-    assert read(f"{remote.bucket}/archive/*") == read(f"{remote.bucket}/archive")
-
-
 def test_the_options_of_a_url_reach_the_tasks(files: Files, remote: Lent) -> None:
     remote.archive("archive", files, OPTIONS)
     path = f"{remote.bucket}/archive{OPTIONS}"

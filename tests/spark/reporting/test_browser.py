@@ -1,6 +1,4 @@
-"""The page in a real browser, from a file and from the console: it draws, fetches nothing, and
-nothing of a job becomes markup.
-"""
+"""The page in a real browser, from a file and from the console."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A report is of whole minutes: all of the time that was asked for, and it says so if that is
-more.
-"""
+"""A report is of whole minutes."""
 
 from __future__ import annotations
 

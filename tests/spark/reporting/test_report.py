@@ -197,14 +197,6 @@ def test_its_tables_are_written_as_json_beside_the_page(tables: Path, tmp_path: 
     assert "\\u202e" in kinds["rows"][0][kinds["head"].index("sample")]
 
 
-def test_heads_are_words_and_an_oldest_job_is_no_wait_that_ended(tables: Path) -> None:
-    written = json.loads(make(Request(str(tables), TITLE)).json)
-    heads = {table["title"]: table["head"] for table in written["tables"]}
-    assert not [name for head in heads.values() for name in head if "_" in name]
-    assert "oldest waiting" in heads["Tubes"] and "longest wait" not in heads["Tubes"]
-    assert "wait p50, ms" in heads["Along the time"]
-
-
 def test_without_bodies_no_kinds_are_told_apart(tmp_path: Path) -> None:
     some.write(tmp_path / "poison", pa.Table.from_pylist([some.kind(5, fingerprint=None)]))
     (table,) = json.loads(make(Request(str(tmp_path), TITLE)).json)["tables"]

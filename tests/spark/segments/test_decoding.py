@@ -114,12 +114,6 @@ def test_each_column_can_be_asked_for_alone(name: str) -> None:
     assert decoded(raw, Wanted((name,), "all", "keep")) == expected
 
 
-def test_columns_come_in_the_order_asked_for() -> None:
-    raw = segment_of([NAMES, [put()]])
-    (batch,) = batches(memoryview(raw), place_of(raw), whole(raw), Wanted(("problem", "job")))
-    assert batch.schema.names == ["problem", "job"]
-
-
 def test_a_stretch_may_begin_and_end_at_any_frame() -> None:
     raw = next(iter(segment_files(any_log(5, segment_bytes=1 << 17).directory).values()))
     expected = rows_of(raw)

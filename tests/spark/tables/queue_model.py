@@ -1,8 +1,4 @@
-"""Histories of queues, made up: a plain model of the rules, which writes rows of the events table.
-
-It knows restarts, with and without the loss of the newest records; a disk so full that records that
-nobody waits for are not written; late clocks; compaction; and logs whose beginning is gone.
-"""
+"""Histories of queues, made up."""
 
 from __future__ import annotations
 

@@ -119,11 +119,6 @@ def test_all_rows_are_put_in_order_however_many(count: int) -> None:
     assert bodies_of(server) == named(count)
 
 
-def test_replies_may_come_byte_by_byte() -> None:
-    with ScriptedServer(inserted, is_slow=True) as server:
-        assert put(server, named(9)) == Tally(rows=9, put=9)
-
-
 def test_each_row_goes_to_its_tube() -> None:
     tubes = ["a", "a", None, "b", "a"]
     with ScriptedServer(inserted) as server:
