@@ -45,10 +45,7 @@ Row = dict[str, Any]
 
 def rows_of(raw: bytes, end: int | None = None, records: str = "jobs", copies: str = "drop",
             server: str | None = None) -> list[Row]:  # fmt: skip
-    """The rows of a sound segment.
-
-    :param end: where its successor says that it ends.
-    """
+    """The rows of a sound segment."""
     segment = reader.read_segment(raw, end)
     assert segment is not None and not segment["is_torn"]
     names = {

@@ -53,11 +53,7 @@ class CountingStore(MemoryStore):
 
 
 class Lent:
-    """Object storage whose bucket no other test has.
-
-    :ivar bucket: its URL.
-    :ivar requests: the operations, with their objects, in order.
-    """
+    """Object storage whose bucket no other test has."""
 
     def __init__(self) -> None:
         self.bucket = f"s3://lent-{os.urandom(8).hex()}"
@@ -76,10 +72,7 @@ class Lent:
             self.requests.append((operation, name))
 
     def archive(self, path: str, files: Files, options: str = "") -> CountingStore:
-        """An archive of one store.
-
-        :return: its folder.
-        """
+        """An archive of one store."""
         named = as_archived(files)
         (uuid,) = {raw[64:80].hex() for raw in named.values()}
         self.folder(path, {f"{uuid}/{name}": raw for name, raw in named.items()}, options)

@@ -230,14 +230,6 @@ def test_a_short_answer_is_no_damage(ask: Callable[[LogFile], object]) -> None:
     assert caught.value.filename == "s3://b/x"
 
 
-def test_only_what_is_asked_for_of_an_object_is_fetched() -> None:
-    store = MemoryStore()
-    size = 2 * TAIL_BYTES
-    store.objects["x"] = b"x" * size
-    view = RemoteFile(PatientStore(store), "x", "s3://b/x").view(size, 300, 400)
-    assert bytes(view) == bytes(300) + b"x" * 100 + bytes(size - 400)
-
-
 class Failing:
     """Fails so many times."""
 

@@ -65,11 +65,7 @@ def is_open(port: int) -> bool:
 
 
 class Remote(NamedTuple):
-    """A Connect server.
-
-    :ivar environment: of its clients.
-    :ivar warehouse: where its tables are.
-    """
+    """A Connect server."""
 
     environment: dict[str, str]
     warehouse: Path

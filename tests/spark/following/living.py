@@ -72,10 +72,7 @@ def _header(raw: bytes) -> SegmentHeader:
 
 
 class Query:
-    """What Spark does with a stream: it keeps the offsets, as JSON, and forgets everything else.
-
-    :ivar batches: the offsets before and after each, and the rows between them.
-    """
+    """What Spark does with a stream: it keeps the offsets, as JSON, and forgets everything else."""
 
     def __init__(self, path: Path | str, options: Mapping[str, str] | None = None) -> None:
         self._options = {"path": str(path), "columns": ",".join(COLUMNS), **(options or {})}

@@ -165,9 +165,7 @@ def test_several_stores_are_told_apart_and_can_have_names(tmp_path: Path, files:
 
 
 def live_log(path: Path) -> Scribe:
-    """A server's directory with preallocated space; two batches, of which the second is not known
-    to be durable.
-    """
+    """A server's directory with preallocated space."""
     path.mkdir()
     scribe = Scribe(RealDirectory(str(path)), segment_bytes=1 << 16)
     scribe.write(*NAMES, put(1))

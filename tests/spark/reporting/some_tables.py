@@ -33,10 +33,7 @@ def write(folder: Path, table: pa.Table) -> None:
 
 
 def minute(at: int, tube: str = "mail", server: str = SERVER, **given: Any) -> dict[str, Any]:
-    """A row of `tube_minutes`; what is not given is 0.
-
-    :param at: seconds after the start.
-    """
+    """A row of `tube_minutes`."""
     return {
         "server": server, "tube": tube, "minute": (START_S + at) * 1_000_000,
         **dict.fromkeys(COUNTS, 0), "wait_histogram": [], "run_histogram": [], **given,
@@ -84,10 +81,7 @@ def kind(failures: int, **given: Any) -> dict[str, Any]:
 
 
 def worker(connection: int, incarnation: int = 1, first: int = 0, **given: Any) -> dict[str, Any]:
-    """A row of `workers`.
-
-    :param first: seconds after the start.
-    """
+    """A row of `workers`."""
     micros = (START_S + first) * 1_000_000
     return {
         "server": SERVER, "incarnation": incarnation, "connection": connection, "first": micros,
@@ -97,10 +91,7 @@ def worker(connection: int, incarnation: int = 1, first: int = 0, **given: Any) 
 
 
 def attempt(started: float | None, ended: float | None, **given: Any) -> dict[str, Any]:
-    """A row of `attempts`.
-
-    :param started: seconds after the start; likewise ``ended``.
-    """
+    """A row of `attempts`."""
     run_ns = None if started is None or ended is None else int((ended - started) * 1e9)
     return {
         "tube": "mail", "started": _micros(started), "ended": _micros(ended), "run_ns": run_ns,

@@ -284,10 +284,7 @@ def test_what_is_wrong_is_said_in_one_line(tables: Path, tmp_path: Path) -> None
 
 
 def year_of(place: Path, tubes: int, rows: int) -> Path:
-    """Tables of a year, in which no number is short and none is nought.
-
-    :param rows: of each tube.
-    """
+    """Tables of a year, in which no number is short and none is nought."""
     dice = random.Random(7)
     names = [f"{at:02}-{some.HOSTILE}" for at in range(tubes)]
     step = 365 * 86_400 // rows // 60 * 60

@@ -295,9 +295,7 @@ class Model:
                 self.log("disconnect-release", _ready(job))
 
     def restart(self) -> None:
-        """The server has ended and starts again; maybe the newest records are lost, none of which
-        anybody waited for.
-        """
+        """The server has ended and starts again."""
         before = len(self.rows)
         if self.chance.random() < 0.5:
             while self.rows and self.rows[-1]["relaxed"] and self.chance.random() < 0.7:

@@ -36,10 +36,7 @@ OLD, EXPIRED, LATE, RELEASED, SLOW, BY_HAND = range(3, 9)
 
 
 class Server:
-    """A server that is started again and again on the same log.
-
-    :ivar journal: of each start, when it was begun and when it listened, ns since the epoch.
-    """
+    """A server that is started again and again on the same log."""
 
     def __init__(self, folder: Path) -> None:
         self.log = folder / "log"
@@ -66,10 +63,7 @@ class Server:
 
 
 class Made(NamedTuple):
-    """What servers have left.
-
-    :ivar asked_ns: of each reservation of the job, before it was asked for and after the reply.
-    """
+    """What servers have left."""
 
     killed: Server
     other: Server
@@ -137,10 +131,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 
 def _dead_letters(client: Connection) -> dict[int, str]:
-    """Jobs that end in all ways that the server has.
-
-    :return: of dead letters, what the server says of why.
-    """
+    """Jobs that end in all ways that the server has."""
     reasons: dict[int, str] = {}
 
     def note(*jobs: int) -> None:
@@ -225,23 +216,6 @@ def test_a_run_that_a_kill_interrupts_ends_with_the_last_record_before_it(made: 
     (lifetime,) = _of(tables(made)["lifetimes"], made.killed, 1)
     assert lifetime["run_ns"] == first["run_ns"] + second["run_ns"]
     assert (lifetime["outcome"], lifetime["waits"]) == ("done", 2)
-
-
-@pytest.mark.parametrize(("which", "job", "is_ordered"), [("killed", 2, True), ("other", 1, False)])
-def test_a_job_is_ready_since_a_restart_that_nothing_follows(
-    made: Made, which: str, job: int, is_ordered: bool
-) -> None:
-    server: Server = getattr(made, which)
-    records = server.records()
-    restart = [record for record in records if record["type"] == START][-1]
-    (run,) = _of(tables(made)["attempts"], server, job)
-    stop = [record for record in records if record["lsn"] < restart["lsn"]
-            and record["type"] in (*OF_JOBS, CLEAN_STOP)][-1]  # fmt: skip
-    assert (stop["type"] == CLEAN_STOP) == is_ordered
-    assert (run["ended_by"], run["ended_ns"]) == ("restart", stop["logged_ns"])
-    (lifetime,) = _of(tables(made)["lifetimes"], server, job)
-    assert (lifetime["state"], lifetime["outcome"]) == ("ready", "alive")
-    assert _micros(lifetime["since"]) == restart["logged_ns"] // 1000
 
 
 def test_endings_are_told_in_the_words_of_the_server(made: Made) -> None:

@@ -29,10 +29,7 @@ FIELDS = [("body", "string"), ("tube", "string")]
 
 
 class StoppedClock:
-    """A `Clock` that nobody has to wait for.
-
-    :ivar slept: each pause.
-    """
+    """A `Clock` that nobody has to wait for."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
