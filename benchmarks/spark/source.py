@@ -26,10 +26,7 @@ from typing import Any, Final
 from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import Record, TubeDef
 from beanstalk_twisted.binlog.segments import frames
-from beanstalk_twisted.binlog.segments.format import (
-    SegmentHeader,
-    archive_name,
-)
+from beanstalk_twisted.binlog.segments.format import SegmentHeader, archive_name
 from benchmarks.spark.bucket import give_credentials
 from benchmarks.spark.rows import FEW, TupleSource, as_datetime, as_microseconds, rows
 from binlog_tools.spark.definitions.columns import BY_NAME, UNASKED

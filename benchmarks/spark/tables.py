@@ -1,6 +1,7 @@
-"""What the tables cost in processor time: of a history, and of a day's increment to it.
+"""What the tables cost in processor time and memory: of a history, and of a day's increment to it.
 
     python -m benchmarks.spark.tables --jobs 300000
+    python -m benchmarks.spark.tables --jobs 1600000 --days 40
     python -m benchmarks.spark.tables --jobs 400000 --days 365 --increment
     python -m benchmarks.spark.tables --jobs 300000 --spark
 
@@ -12,11 +13,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,10 +28,14 @@ import pyarrow.compute as pc
 from benchmarks.spark import madeup
 from binlog_tools.spark.definitions.columns import BY_NAME, arrow_schema
 from binlog_tools.spark.events import PARTITION_BY
+from binlog_tools.spark.histories.counters import DAY_NS
 from binlog_tools.spark.storing import Layout, open_stored
 
 FEW: Final = 1000
 """Events of a day that is not whole."""
+
+PART_JOBS: Final = 400_000
+"""Jobs that are made up at once: some 3 GB."""
 
 _LAYOUT: Final = Layout("events", arrow_schema(BY_NAME).append(pa.field("date", pa.date32())),
                         PARTITION_BY)  # fmt: skip
@@ -46,12 +52,12 @@ def write(place: Path, rows: pa.Table) -> None:
 
 def cpu_s(*words: str) -> tuple[float, int]:
     """Run the command; return its processor time, and the most memory it had, MB."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [sys.executable, "-m", "binlog_tools.spark", "tables", *words]
-    subprocess.run(command, check=True, stdout=sys.stderr, env={**os.environ})
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    taken = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return taken, after.ru_maxrss // 1024
+    process = subprocess.Popen(command, stdout=sys.stderr)
+    _, status, used = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"{' '.join(command)}: {status}")
+    return used.ru_utime + used.ru_stime, used.ru_maxrss // 1024
 
 
 def last_day(rows: pa.Table) -> Any:
@@ -59,6 +65,36 @@ def last_day(rows: pa.Table) -> Any:
     days = rows["logged"].cast(pa.date32())
     counts = pc.value_counts(days).to_pylist()
     return max(each["values"] for each in counts if each["counts"] > FEW)
+
+
+def make(place: Path, jobs: int, days: int, first: int, is_cut: bool = False) -> int:
+    """Write the events of so many jobs from a first one on: the last day to the table
+    ``day`` if they are cut.  Return how many the last table has got.
+    """
+    rows = madeup.events(jobs, days=days, seed=first + 1)
+    if not is_cut:
+        write(place / "events", _moved(rows, first, first // jobs * days))
+        return int(rows.num_rows)
+    is_last = pc.greater_equal(rows["logged"].cast(pa.date32()), last_day(rows))
+    write(place / "events", rows.filter(pc.invert(is_last)))
+    write(place / "day", rows.filter(is_last))
+    return int(pc.sum(is_last).as_py())
+
+
+def _moved(rows: pa.Table, jobs: int, days: int) -> pa.Table:
+    """The same history, so many jobs and days later."""
+    for place, field in enumerate(rows.schema):
+        name = field.name
+        if name in ("job", "lsn"):
+            moved = pc.add(rows[name], jobs * (10 if name == "lsn" else 1))
+        elif name.endswith("_ns"):
+            moved = pc.add(rows[name], days * DAY_NS)
+        elif pa.types.is_timestamp(field.type):
+            moved = pc.add(rows[name], pa.scalar(days * DAY_NS // 1000, pa.duration("us")))
+        else:
+            continue
+        rows = rows.set_column(place, field, moved)
+    return rows
 
 
 def main() -> None:
@@ -71,9 +107,10 @@ def main() -> None:
                         help="the last day alone, and added to the others")  # fmt: skip
     asked = parser.parse_args()
     how = ["--master", "local[2]"] if asked.spark else ["--local"]
+    # In processes of their own: a command has at least the memory that its parent had.
+    made = ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        rows = madeup.events(asked.jobs, days=asked.days)
         print("| what | events | CPU seconds | MB |\n| --- | ---: | ---: | ---: |")
 
         def say(what: str, count: int, out: str, source: str) -> None:
@@ -81,20 +118,20 @@ def main() -> None:
             print(f"| {what} | {count:,} | {taken:.1f} | {megabytes:,} |", flush=True)
 
         if not asked.increment:
-            write(place / "events", rows)
-            say("all tables", rows.num_rows, "tables", "events")
+            parts = -(-asked.jobs // PART_JOBS)
+            sizes = (asked.jobs // parts, asked.days // parts)
+            counts = [made.submit(make, place, *sizes, part * sizes[0]).result()
+                      for part in range(parts)]  # fmt: skip
+            say("all tables", sum(counts), "tables", "events")
             say("nothing new", 0, "tables", "events")
             return
-        is_last = pc.greater_equal(rows["logged"].cast(pa.date32()), last_day(rows))
-        before, newest = rows.filter(pc.invert(is_last)), rows.filter(is_last)
-        write(place / "events", before)
-        write(place / "day", newest)
-        say("all but the last day", before.num_rows, "tables", "events")
-        write(place / "events", newest)
-        say("the last day alone", newest.num_rows, "alone", "day")
+        newest = made.submit(make, place, asked.jobs, asked.days, 0, True).result()
+        say("all but the last day", 0, "tables", "events")
+        say("the last day alone", newest, "alone", "day")
         shutil.rmtree(place / "alone")
-        say("the last day alone, again", newest.num_rows, "alone", "day")
-        say("the last day added to the others", newest.num_rows, "tables", "events")
+        say("the last day alone, again", newest, "alone", "day")
+        write(place / "events", open_stored(str(place / "day")).read().drop_columns("date"))
+        say("the last day added to the others", newest, "tables", "events")
 
 
 if __name__ == "__main__":

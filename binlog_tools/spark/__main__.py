@@ -13,7 +13,7 @@ PROGRAM = "python -m binlog_tools.spark"
 def main() -> None:
     """Call the command, if all that it imports is installed."""
     need("spark", "pyspark", "pyarrow", "numpy", "pandas")
-    from binlog_tools.spark.cli.main import cli
+    from binlog_tools.spark.cli import cli
 
     # Java is at the other end of a socket.
     outlive_readers()

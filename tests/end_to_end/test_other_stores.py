@@ -29,7 +29,7 @@ pytestmark = pytest.mark.exhaustive
 def test_a_log_is_archived_restored_and_made_a_table(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    from binlog_tools.spark.cli.main import cli
+    from binlog_tools.spark.cli import cli
     from binlog_tools.spark.storing import open_stored
 
     emulator: Emulator = request.getfixturevalue(kind)

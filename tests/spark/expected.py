@@ -45,10 +45,7 @@ Row = dict[str, Any]
 
 def rows_of(raw: bytes, end: int | None = None, records: str = "jobs", copies: str = "drop",
             server: str | None = None) -> list[Row]:  # fmt: skip
-    """The rows of a sound segment.
-
-    :param end: where its successor says that it ends.
-    """
+    """The rows of a sound segment."""
     segment = reader.read_segment(raw, end)
     assert segment is not None and not segment["is_torn"]
     names = {
@@ -119,10 +116,8 @@ def tags_of(extensions: Row) -> Row:
 
 
 def text_of(name: bytes | None) -> str | None:
-    """A name; bytes that are no UTF-8 are written out."""
     return None if name is None else name.decode("utf-8", "backslashreplace")
 
 
 def moment(ns: int) -> datetime:
-    """A moment to the microsecond, never later than it was."""
     return EPOCH + timedelta(microseconds=ns // 1000)

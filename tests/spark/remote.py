@@ -53,18 +53,13 @@ class CountingStore(MemoryStore):
 
 
 class Lent:
-    """Object storage whose bucket no other test has.
-
-    :ivar bucket: its URL.
-    :ivar requests: the operations, with their objects, in order.
-    """
+    """Object storage whose bucket no other test has."""
 
     def __init__(self) -> None:
         self.bucket = f"s3://lent-{os.urandom(8).hex()}"
         self.requests: list[tuple[str, str]] = []
 
     def folder(self, path: str, objects: Files, options: str = "") -> CountingStore:
-        """Objects below a folder of the bucket."""
         store = CountingStore(f"{self.bucket}/{path}")
         store.objects.update(objects)
         store.fault = self._note
@@ -77,10 +72,7 @@ class Lent:
             self.requests.append((operation, name))
 
     def archive(self, path: str, files: Files, options: str = "") -> CountingStore:
-        """An archive of one store.
-
-        :return: its folder.
-        """
+        """An archive of one store."""
         named = as_archived(files)
         (uuid,) = {raw[64:80].hex() for raw in named.values()}
         self.folder(path, {f"{uuid}/{name}": raw for name, raw in named.items()}, options)
@@ -88,7 +80,6 @@ class Lent:
 
 
 def as_archived(files: Files) -> Files:
-    """The segments of a log by the names that they have in an archive."""
     return {
         archive_name(int(name[:20]), int.from_bytes(raw[24:32], "little")): raw
         for name, raw in files.items()
@@ -97,7 +88,6 @@ def as_archived(files: Files) -> Files:
 
 
 def manifest_of(objects: Files) -> bytes:
-    """Of the segments of an archive's store."""
     entries = {}
     names = sorted(objects)
     for name, after in zip(names, [*names[1:], None], strict=True):

@@ -94,7 +94,6 @@ def processes(environment: Mapping[str, str], folder: Path) -> Iterator[str]:
 
 
 def said(log: Path, pattern: str) -> str:
-    """What a process has written, once it has."""
     for _ in range(600):
         found = re.search(pattern, log.read_text())
         if found:
@@ -104,7 +103,6 @@ def said(log: Path, pattern: str) -> str:
 
 
 def bare_python(folder: Path) -> Path:
-    """A Python that has numpy and pyarrow, and nothing else that was installed here."""
     only = folder / "only"
     only.mkdir()
     for name in PACKAGES:

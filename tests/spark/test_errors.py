@@ -14,8 +14,8 @@ from tests.tools.cli.newer_logs import FIELDS, NEWER, WRITER, newer_log
 from tests.tools.folders import contents, written
 
 COMMANDS = {
-    "events": ("events", "LOG", "-o", "NEW", "--damage", "skip", "--dry-run"),
-    "tables": ("tables", "LOG", "-o", "NEW", "--damage", "skip", "--dry-run"),
+    "events": ("events", "LOG", "-o", "NEW", "--damage", "skip"),
+    "tables": ("tables", "LOG", "-o", "NEW", "--damage", "skip"),
 }  # fmt: skip
 
 
@@ -25,7 +25,7 @@ COMMANDS = {
 def test_every_program_names_the_writer_and_changes_nothing(
     words: tuple[str, ...], which: str, field: str, tmp_path: Path
 ) -> None:
-    from binlog_tools.spark.cli.main import cli
+    from binlog_tools.spark.cli import cli
 
     files = newer_log(field, which)
     places = {"LOG": str(written(tmp_path / "log", files)), "NEW": str(tmp_path / "new")}

@@ -20,7 +20,6 @@ from binlog_tools.spark.definitions.columns import BY_NAME
 from binlog_tools.spark.errors import SourceError, TableError
 from binlog_tools.spark.events import Written, event_rows, log_rows, write_events
 from binlog_tools.spark.reading.options import parse_options
-from binlog_tools.spark.reading.planning import mark_names
 from binlog_tools.spark.storing import open_stored
 from binlog_tools.spark.tasks import Rows
 from tests.binlog.scribe import UUID, flipped, segment_files
@@ -36,9 +35,8 @@ PUT = any_image(random.Random(1))
 
 
 def update(log: Path, out: Path, **options: Any) -> Written:
-    rewrite = options.pop("rewrite", False)
     asked = parse_options({"path": str(log), "copies": "keep", **options})
-    return write_events(asked, str(out), rewrite)
+    return write_events(asked, str(out))
 
 
 def table(out: Path) -> list[dict[str, Any]]:
@@ -47,7 +45,6 @@ def table(out: Path) -> list[dict[str, Any]]:
 
 
 def events(out: Path) -> list[dict[str, Any]]:
-    """Without the date."""
     return [{name: row[name] for name in BY_NAME if name in row} for row in table(out)]
 
 
@@ -96,7 +93,6 @@ def test_a_segment_in_use_is_read_as_far_as_it_is_and_later_from_there(tmp_path:
 
 
 def started_on_a_copy(count: int) -> dict[str, bytes]:
-    """A log whose server went its own way behind so many segments."""
     old = decode_segment_header(FILES[NAMES[count]][:SEGMENT_HEADER_BYTES])
     assert isinstance(old, SegmentHeader)
     raw = segment_of([TUBES, *[[PUT]] * 400], first_lsn=old.first_lsn, seq=old.seq)
@@ -117,20 +113,6 @@ def test_another_history_is_not_mixed_in(tmp_path: Path) -> None:
     assert table(out) == before
     # What is so much older is not remembered; where nothing says its end either, none is taken.
     assert update(archived(tmp_path / "c", started_on_a_copy(1)), out).rows == 0
-    update(b, out, rewrite=True)
-    update(b, tmp_path / "b alone")
-    assert table(out) == table(tmp_path / "b alone") != before
-    with pytest.raises(SourceError, match="BINLOG_HISTORIES_DIFFER"):
-        update(a, out)
-    assert update(b, out).rows == 0
-
-
-def test_a_table_that_was_written_anew_forgets_the_segments_of_before(tmp_path: Path) -> None:
-    out = tmp_path / "t"
-    update(archived(tmp_path / "a", FILES), out)
-    update(archived(tmp_path / "b", started_on_a_copy(5)), out, rewrite=True)
-    told = open_stored(str(out)).progress(mark_names(STORE))
-    assert sorted(number >> 32 for number in told.values() if number) == [1, 2, 3, 4, 5, 6]
 
 
 # Damage.
@@ -146,9 +128,7 @@ def damages(out: Path) -> list[dict[str, Any]]:
     return [row for row in table(out) if row["event"] == "damage"]
 
 
-def test_a_row_of_damage_stays_until_the_logs_are_read_anew(
-    tmp_path: Path, broken: dict[str, bytes]
-) -> None:
+def test_a_row_of_damage_stays(tmp_path: Path, broken: dict[str, bytes]) -> None:
     log, out = archived(tmp_path / "log", broken), tmp_path / "t"
     with pytest.raises(SourceError, match="BINLOG_DAMAGED"):
         update(log, out)
@@ -159,8 +139,6 @@ def test_a_row_of_damage_stays_until_the_logs_are_read_anew(
     sound = archived(tmp_path / "sound", FILES)
     assert update(sound, out).rows == 0
     assert damages(out) == [row]
-    assert update(sound, out, rewrite=True).problems == 0
-    assert events(out) == expected(*NAMES)
 
 
 def test_a_gap_and_an_unreadable_file_are_told_once(tmp_path: Path) -> None:
@@ -174,10 +152,6 @@ def test_a_gap_and_an_unreadable_file_are_told_once(tmp_path: Path) -> None:
         assert [(row["server"], row["lsn"] is None) for row in damages(out)] == [
             (None, True), (STORE, False),
         ]  # fmt: skip
-    (tmp_path / "second").rename(second)
-    last.write_bytes(FILES[NAMES[-1]])
-    update(log, out, rewrite=True)
-    assert events(out) == expected(*NAMES)
 
 
 def test_lsns_that_are_missing_behind_the_table_are_told(tmp_path: Path) -> None:
@@ -190,16 +164,6 @@ def test_lsns_that_are_missing_behind_the_table_are_told(tmp_path: Path) -> None
     (row,) = damages(out)
     assert max(e["lsn"] for e in expected(NAMES[0])) < row["lsn"] <= expected(NAMES[1])[0]["lsn"]
     assert update(rest, out, damage="skip").rows == 0
-
-
-def test_what_the_logs_have_no_more_is_not_thrown_away(tmp_path: Path) -> None:
-    out = tmp_path / "t"
-    update(archived(tmp_path / "1", FILES), out)
-    before = table(out)
-    rest = archived(tmp_path / "2", {name: FILES[name] for name in NAMES[1:]})
-    with pytest.raises(TableError, match=r"\[TABLE_OPTION\] .*would be lost; name the archive"):
-        update(rest, out, rewrite=True)
-    assert table(out) == before
 
 
 # Names, columns and forms.
@@ -223,9 +187,9 @@ def test_a_table_with_bodies_goes_on_with_bodies_and_one_without_may_begin(tmp_p
     log, out = archived(tmp_path / "2", FILES), tmp_path / "t"
     update(first, out)
     update(log, out, body="true")
-    update(log, out, rewrite=True)
-    whole = [row["body"] for name in NAMES for row in rows_of(FILES[name], None, "history", "keep")]
-    assert [row["body"] for row in table(out)] == whole
+    later = [row["body"] for name in NAMES[1:]
+             for row in rows_of(FILES[name], None, "history", "keep")]  # fmt: skip
+    assert [row["body"] for row in table(out)][-len(later) :] == later
 
 
 def test_bounds_are_refused(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ OLD = """
 import sys
 import pyspark.sql.datasource
 sys.modules["pyspark.sql.streaming.datasource"] = None  # Spark 4.0 and 4.1 have no such module.
-from binlog_tools.spark.cli.main import cli
+from binlog_tools.spark.cli import cli
 cli(sys.argv[1:], prog_name="cli")
 """
 
@@ -35,7 +35,7 @@ cli(sys.argv[1:], prog_name="cli")
 def test_only_what_follows_logs_needs_a_spark_that_can(tmp_path: Path) -> None:
     log = archived(tmp_path / "log", segment_files(any_log(11, batches=3).directory))
     for words, code, said in (
-        (["events", log, "-o", tmp_path / "events", "--dry-run"], 0, ""),
+        (["events", log, "-o", tmp_path / "events"], 0, ""),
         (["live", log, "-o", tmp_path / "live"], 69,
          "[SPARK_TOO_OLD] following logs needs Spark 4.2 or newer; "),
     ):  # fmt: skip

@@ -1,6 +1,4 @@
-"""The files of logs, local ones and objects: listed, opened, and asked for again when a store fails
-for a moment.
-"""
+"""The files of logs, local ones and objects."""
 
 from __future__ import annotations
 
@@ -46,7 +44,6 @@ def server(s3: S3Server) -> Iterator[S3Server]:
 
 
 def delivered(server: S3Server) -> str:
-    """:return: the URL of an archive there, with options."""
     url = server.url(os.urandom(8).hex())
     store = open_store(url)
     for name, raw in as_archived(FILES).items():
@@ -164,17 +161,6 @@ def test_a_view_has_the_bytes_at_their_places_and_outlives_the_file(make: Make) 
     assert view[20_000:50_000] == content[20_000:50_000]
 
 
-def test_a_view_reaches_to_the_end_of_the_file_at_most(make: Make) -> None:
-    with make(b"abc") as file:
-        assert bytes(file.view(3, 0, 9)) == b"abc"
-
-
-def test_a_snapshot_is_all_of_it(make: Make) -> None:
-    content = os.urandom(10_000)
-    with make(content) as file:
-        assert bytes(file.snapshot()) == content
-
-
 @pytest.mark.parametrize("is_remote", [False, True])
 def test_a_file_that_is_not_there_is_an_error_that_names_it(
     tmp_path: Path, is_remote: bool
@@ -242,14 +228,6 @@ def test_a_short_answer_is_no_damage(ask: Callable[[LogFile], object]) -> None:
     with pytest.raises(BadRange, match="bytes came from byte") as caught:
         ask(file)
     assert caught.value.filename == "s3://b/x"
-
-
-def test_only_what_is_asked_for_of_an_object_is_fetched() -> None:
-    store = MemoryStore()
-    size = 2 * TAIL_BYTES
-    store.objects["x"] = b"x" * size
-    view = RemoteFile(PatientStore(store), "x", "s3://b/x").view(size, 300, 400)
-    assert bytes(view) == bytes(300) + b"x" * 100 + bytes(size - 400)
 
 
 class Failing:

@@ -20,7 +20,6 @@ print(home)
 
 
 def java_that_does(home: Path, script: str) -> Path:
-    """Make a program that is no Java in a folder that serves as JAVA_HOME."""
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(f"#!/bin/sh\n{script}\n")
@@ -29,7 +28,6 @@ def java_that_does(home: Path, script: str) -> Path:
 
 
 def ran(*words: object, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run Python without the JAVA_HOME of these tests."""
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
     return subprocess.run(
         [sys.executable, *map(str, words)], capture_output=True, text=True, timeout=120,

@@ -1,7 +1,4 @@
-"""Who may import whom in the Spark part: imports point one way, and most of it knows no Spark.
-
-A new package gets its place here, or these tests fail.
-"""
+"""Who may import whom in the Spark part."""
 
 from __future__ import annotations
 
@@ -31,7 +28,6 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # What users import or run.
     "source": BELOW | {"files", "segments", "reading", "following"},
     "sink": BELOW | {"writing"},
-    "stream_metrics": BELOW | {"following"},
     "live": BELOW | {"histories", "storing", "reading", "following", "source", "tables"},
     "report": BELOW | {"reporting"},
     "tasks": BELOW | {"storing", "reading"},
@@ -39,7 +35,6 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "session": BELOW | {"source", "sink"},
     "cli": BELOW | {
         "segments", "reading", "following", "storing", "tables", "events", "session", "live",
-        "stream_metrics",
     },
     "__main__": BELOW | {"cli"},
 }  # fmt: skip
@@ -59,7 +54,6 @@ MODULES = {name: path for name, path in TOOLS.items() if name.startswith(PACKAGE
 
 
 def part_of(module: str) -> str:
-    """The package of a module, or the module itself if it lies beside them."""
     return module.removeprefix(PACKAGE).partition(".")[0]
 
 
@@ -98,12 +92,3 @@ def test_what_needs_the_newest_spark_is_imported_when_it_is_called() -> None:
         at_once = [node for node in ast.parse(MODULES[name].read_text()).body
                    if isinstance(node, ast.ImportFrom)]  # fmt: skip
         assert not {node.module for node in at_once} & {FOLLOWS_LOGS, STREAM_LIMITS}, name
-
-
-def test_a_package_says_what_it_may_import() -> None:
-    names = [name for name in MODULES if name.endswith(".__init__")]
-    assert names
-    for name in names:
-        said = ast.get_docstring(ast.parse(MODULES[name].read_text())) or ""
-        for other in MAY_IMPORT.get(part_of(name), frozenset()) - BELOW:
-            assert f"`{other}`" in said, name

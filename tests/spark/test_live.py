@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from binlog_tools.spark.cli.main import cli
+from binlog_tools.spark.cli import cli
 from binlog_tools.spark.definitions.columns import arrow_schema
 from binlog_tools.spark.errors import CODES, TableError
 from binlog_tools.spark.histories.counters import counters_of
@@ -26,7 +26,7 @@ from binlog_tools.spark.histories.records import (
     merged_starts,
     starts_table,
 )
-from binlog_tools.spark.live import SCHEMAS, LiveServer, LiveTables, OpenJobs, Rows
+from binlog_tools.spark.live import SCHEMAS, LiveServer, LiveTables, Rows
 from binlog_tools.spark.storing import StoredTable, open_stored
 from tests.sampling import one_in
 from tests.spark.histories.test_histories import all_minutes
@@ -45,7 +45,6 @@ class Late(queue_model.Model):
 
 
 def history(seed: int) -> list[Row]:
-    """What one server's log has, from its beginning or from the middle."""
     chance = random.Random(seed)
     model = Late if seed % 2 else queue_model.Model
     rows = model(f"{seed:032x}", seed).run(chance.choice([5, 40, 150]))
@@ -57,7 +56,6 @@ def table_of(rows: Sequence[Row]) -> pa.Table:
 
 
 def server_of(events: pa.Table) -> LiveServer:
-    """A server of which nothing has been taken."""
     name = events["server"][0].as_py() if events.num_rows else "s"
     return LiveServer(name, arrow_schema(TAKEN).empty_table(), STARTS.empty_table())
 
@@ -86,7 +84,6 @@ def add(told: dict[str, list[Row]], made: Rows) -> None:
 
 
 def batch(events: pa.Table) -> dict[str, list[Row]]:
-    """What the whole history says, settled or not."""
     starts = Starts(merged_starts([starts_table(events)]))
     intervals = intervals_of(in_order(events), starts)
     return {
@@ -97,7 +94,6 @@ def batch(events: pa.Table) -> dict[str, list[Row]]:
 
 
 def keyed(rows: list[Row], *key: str) -> dict[tuple[Any, ...], Row]:
-    """By key; each once."""
     found = {tuple(row[name] for name in key): row for row in rows}
     assert len(found) == len(rows)
     return found
@@ -139,33 +135,6 @@ def test_the_samples_tell_something() -> None:
         assert sum(len(each[name]) for each in told) > 20, name
 
 
-@pytest.mark.parametrize("small", [1, 1 << 30])
-def test_records_of_open_jobs_go_in_and_out_by_jobs(
-    small: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("binlog_tools.spark.live.SMALL_ROWS", small)
-    events = table_of([row for row in history(30) if row["job"] is not None])
-    jobs = sorted(set(events["job"].to_pylist()))
-    kept = OpenJobs(events.slice(0, 0))
-    dice = Rng(1)
-    inside: set[int] = set()
-    for _ in range(60):
-        import numpy as np
-        import pyarrow.compute as pc
-
-        some = np.array(sorted(dice.sample(jobs, 3)), np.int64)
-        mine = events.filter(pc.is_in(events["job"], pa.array(some)))
-        assert kept.knows(some).tolist() == [job in inside for job in some.tolist()]
-        found = kept.take(some)
-        expected = mine.filter(pc.is_in(mine["job"], pa.array(sorted(inside), pa.int64())))
-        assert in_order(found) == in_order(expected)
-        inside -= set(some.tolist())
-        if dice.random() < 0.7:
-            kept.put(mine)
-            inside |= set(some.tolist())
-    assert set(kept.all()["job"].to_pylist()) == inside
-
-
 SEED = 30
 
 
@@ -198,7 +167,6 @@ def events_of(seed: int = SEED) -> pa.Table:
 
 
 def pieces(events: pa.Table, seed: int) -> list[pa.Table]:
-    """As batches have it."""
     chance = random.Random(seed)
     found, at = [], 0
     while at < events.num_rows:
@@ -209,7 +177,6 @@ def pieces(events: pa.Table, seed: int) -> list[pa.Table]:
 
 
 def rows_of(place: Path) -> dict[str, list[Row]]:
-    """What the tables have, in order."""
     found: dict[str, list[Row]] = {}
     for name in SCHEMAS:
         rows = []
@@ -220,14 +187,12 @@ def rows_of(place: Path) -> dict[str, list[Row]]:
 
 
 def expected(events: pa.Table) -> dict[str, list[Row]]:
-    """What one process makes that is never killed."""
     told: dict[str, list[Row]] = {name: [] for name in SCHEMAS}
     add(told, server_of(events).step(events))
     return {name: sorted(rows, key=str) for name, rows in told.items()}
 
 
 def run(place: Path, events: pa.Table, seed: int, is_stored: bool = False) -> bool:
-    """Take what is not taken, as a follower does; return True if it was killed."""
     try:
         tables = LiveTables(str(place))
         known = [server.newest_lsn for server in tables.servers.values()]

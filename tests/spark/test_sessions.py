@@ -1,6 +1,4 @@
-"""The session that is there is used as it is: classic, of a Connect server, of a declarative
-pipeline.
-"""
+"""The session that is there is used as it is."""
 
 from __future__ import annotations
 
@@ -56,24 +54,18 @@ def test_work_in_tasks_gives_results_in_order(spark: SparkSession) -> None:
 
 
 def spark_home() -> Path:
-    """Where pip has put Spark."""
     import pyspark
 
     return Path(pyspark.__path__[0])
 
 
 def is_open(port: int) -> bool:
-    """Whether somebody listens there."""
     with closing(socket.socket()) as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 class Remote(NamedTuple):
-    """A Connect server.
-
-    :ivar environment: of its clients.
-    :ivar warehouse: where its tables are.
-    """
+    """A Connect server."""
 
     environment: dict[str, str]
     warehouse: Path

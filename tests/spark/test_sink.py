@@ -55,25 +55,21 @@ JOBS = StructType().add("body", "string")
 
 @pytest.fixture(scope="module")
 def sinking(spark: SparkSession) -> SparkSession:
-    """The session, with the format."""
     return register(spark)
 
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[Connection]:
-    """A connection to a server of ours."""
     with ServerProcess(ours_at_once("-p", 0), tmp_path) as server:
         yield server.connect()
 
 
 def address_of(client: Connection) -> str:
-    """Where its server is."""
     host, port = client.socket.getpeername()
     return f"{host}:{port}"
 
 
 def jobs_in(client: Connection, tube: str) -> list[str]:
-    """Take all jobs of a tube."""
     client.ask(f"watch {tube}\r\n".encode())
     found = []
     while (reply := client.ask(b"reserve-with-timeout 0\r\n")).startswith(b"RESERVED "):
@@ -83,13 +79,11 @@ def jobs_in(client: Connection, tube: str) -> list[str]:
 
 
 def keys_of(client: Connection, write: str, batch: int, tube: bytes) -> int:
-    """How many keys of a batch the server remembers; then it forgets them."""
     options = SinkOptions.of({"address": address_of(client)})
     return forget_keys(options, Batch(write, batch), 4, [tube])
 
 
 def stat(client: Connection, name: str, command: bytes = b"stats") -> int:
-    """A number that the server says."""
     found = re.search(rb"^%b: (\d+)$" % name.encode(), client.ask(command + b"\r\n"), re.MULTILINE)
     assert found is not None
     return int(found[1])
@@ -100,7 +94,6 @@ def ready(client: Connection) -> int:
 
 
 def numbered(spark: SparkSession, count: int) -> DataFrame:
-    """So many jobs, in two partitions."""
     return spark.range(0, count, 1, 2).selectExpr("concat('job ', id) as body", "'mail' as tube")
 
 
@@ -190,33 +183,6 @@ def test_batches_of_foreach_batch_are_put_once_and_leave_the_keys_of_the_last(
     assert [keys_of(client, "query", batch, b"mail") for batch in (0, 1, 2)] == [0, 0, 2]
 
 
-@pytest.mark.exhaustive
-def test_a_task_that_is_tried_again_puts_nothing_twice(
-    sinking: SparkSession, client: Connection
-) -> None:
-    """Its rows come to a bad end in the first attempt, after some were put."""
-    from pyspark import TaskContext
-
-    def flaky(batches: Iterator[Any]) -> Iterator[Any]:
-        task = TaskContext.get()
-        assert task is not None
-        for number, batch in enumerate(batches):
-            if number == 8 and not task.attemptNumber():
-                raise RuntimeError("the first attempt ends here")
-            yield batch
-
-    rows = numbered(sinking, 100_000).coalesce(1).mapInArrow(flaky, "body string, tube string")
-    write = rows.write.format("beanstalk").mode("append").option("writeId", "flaky")
-    write = write.option("address", address_of(client))
-    with pytest.raises(Exception, match="the first attempt ends here"):
-        write.save()
-    assert 0 < ready(client) < 100_000
-    numbered(sinking, 100_000).coalesce(1).write.format("beanstalk").mode("append").option(
-        "writeId", "flaky"
-    ).option("address", address_of(client)).save()
-    assert ready(client) == 100_000
-
-
 DRIVER = """
 import sys
 from binlog_tools.spark.session import session
@@ -231,7 +197,6 @@ write.option("writeId", "killed").option("address", sys.argv[1]).save()
 
 @contextmanager
 def driver_of(port: int, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run that driver, and kill it with its JVM and its workers."""
     with subprocess.Popen(
         [sys.executable, "-c", DRIVER, f"127.0.0.1:{port}"], cwd=folder,
         stderr=subprocess.DEVNULL, start_new_session=True,
@@ -244,7 +209,6 @@ def driver_of(port: int, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def wait_for_jobs(client: Connection, count: int, driver: subprocess.Popen[bytes]) -> None:
-    """Return when so many jobs were put, while the driver runs."""
     while stat(client, "total-jobs") < count:
         assert driver.poll() is None
         time.sleep(0.01)

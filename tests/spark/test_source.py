@@ -28,7 +28,6 @@ GOLDEN = Path(__file__).parent.parent / "binlog" / "golden"
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An archive of many small segments."""
     return archived(tmp_path_factory.mktemp("archive"), FILES)
 
 
@@ -156,25 +155,30 @@ def test_no_partitions_at_all_give_no_rows(archive: Path) -> None:
 
 
 def segments_read(archive: Path, **options: Any) -> list[int]:
-    """Which segments are opened."""
     return [share.place.header.seq for items in tasks_of(archive, **options) for share in items]
 
 
-def test_conditions_spare_segments(tmp_path: Path) -> None:
+def segments_of_jobs(count: int) -> dict[str, bytes]:
+    """A job a segment, each 100 s after the one before."""
     scribe = Scribe(opening=NAMES)
-    for number in range(1, 6):
+    for number in range(1, count + 1):
         scribe.now_ns = T0 + number * 100 * NS
         scribe.write(*NAMES, put(number, ts_ns=scribe.now_ns, tube_id=2))
         scribe.end_segment()
     scribe.write(*NAMES)
     scribe.finish()
-    archive = archived(tmp_path, segment_files(scribe.directory))
+    return segment_files(scribe.directory)
+
+
+def test_conditions_spare_segments(tmp_path: Path) -> None:
+    files = segments_of_jobs(5)
+    archive = archived(tmp_path, files)
     assert segments_read(archive, since=f"@{T0 // NS + 150}", until=f"@{T0 // NS + 350}") == [2, 3]
     assert segments_read(archive, job=3) == [3]
     assert segments_read(archive, job="1,4") == [1, 4]
     assert segments_read(archive, tube="nobody") == []
     assert len(segments_read(archive, tube="mail,nobody")) == 6
-    head = segment_files(scribe.directory)["00000000000000000004.tql"]
+    head = files["00000000000000000004.tql"]
     lsn = int.from_bytes(head[24:32], "little")
     assert segments_read(archive, lsnFrom=lsn - 1, lsnTo=lsn - 1) == [3]
 
@@ -202,21 +206,13 @@ def test_bounds_give_exactly_the_rows_within_them(archive: Path, seed: int, copi
 
 
 def iso(time_ns: int) -> str:
-    """A moment as an option has it."""
     seconds, rest = divmod(time_ns, NS)
     moment = datetime.fromtimestamp(seconds, UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{rest:09}Z"
 
 
 def test_what_is_missing_outside_the_bounds_is_no_failure(tmp_path: Path) -> None:
-    scribe = Scribe(opening=NAMES)
-    for number in range(1, 5):
-        scribe.now_ns = T0 + number * 100 * NS
-        scribe.write(*NAMES, put(number, ts_ns=scribe.now_ns, tube_id=2))
-        scribe.end_segment()
-    scribe.write(*NAMES)
-    scribe.finish()
-    files = segment_files(scribe.directory)
+    files = segments_of_jobs(4)
     del files["00000000000000000002.tql"]
     last = files["00000000000000000004.tql"]
     first_lsn = int.from_bytes(last[24:32], "little")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,15 @@ import pytest
 from deltalake import DeltaTable
 
 from binlog_tools.spark.errors import TableError
-from binlog_tools.spark.storing import LOG, Layout, Location, StoredTable, dataset_of, open_stored
+from binlog_tools.spark.storing import (
+    LOG,
+    Layout,
+    Location,
+    Replaced,
+    StoredTable,
+    dataset_of,
+    open_stored,
+)
 from tests.object_storage.conftest import gs as gs
 from tests.object_storage.conftest import s3 as s3
 from tests.object_storage.emulators import Emulator
@@ -72,7 +81,9 @@ NOON = datetime(2026, 1, 31, 12, 0, 0, 123_456, UTC)
 ODD = "a b/c%25=ä"
 """A name of a server that has to be quoted in paths, and again in the log."""
 
-MINE = "server = '1e5'"
+
+def mine(part: Mapping[str, Any]) -> bool:
+    return bool(part["server"] == "1e5")
 
 
 def rows(lsns: Iterable[int], server: str | None = "1e5", day: date = DAY) -> pa.Table:
@@ -83,13 +94,12 @@ def rows(lsns: Iterable[int], server: str | None = "1e5", day: date = DAY) -> pa
 
 def add(
     table: StoredTable, *parts: pa.Table, progress: Mapping[str, int] | None = None,
-    replaced: str | None = None,
+    replaced: Replaced | None = None,
 ) -> int:  # fmt: skip
     return table.write(pa.concat_tables(parts), replaced, progress)
 
 
 def found(place: str) -> list[dict[str, Any]]:
-    """What a reader finds now."""
     table = open_stored(place).read(names=SCHEMA.names)
     return sorted(table.to_pylist(), key=lambda row: row["lsn"])
 
@@ -117,12 +127,11 @@ def test_commits_append_and_replace_partitions_and_note_progress(place: str) -> 
     assert lsns(place) == [1, 2, 3, 4]
     assert [row["server"] for row in found(place)] == ["1e5", "1e5", ODD, None]
     assert open_stored(place).progress(["1e5", "other", "none"]) == {"1e5": 4, "other": 9}
-    replaced = f"server = '{ODD}' OR (server = '1e5' AND date >= '2026-01-31')"
-    add(table, rows([7], ODD), rows([5]), replaced=replaced)
+    add(table, rows([7], ODD), rows([5]), replaced=lambda part: part["server"] is not None)
     assert lsns(place) == [4, 5, 7]
-    add(table, rows([8]), replaced="")
+    add(table, rows([8]), replaced=lambda part: True)
     assert lsns(place) == [8]
-    add(table, rows([]), replaced=MINE, progress={"1e5": 9})
+    add(table, rows([]), replaced=mine, progress={"1e5": 9})
     assert lsns(place) == [] and table.progress(["1e5"]) == {"1e5": 9}
 
 
@@ -200,16 +209,33 @@ def test_many_that_make_a_table_at_once_are_one_and_those_who_know(tmp_path: Pat
     assert lsns(str(tmp_path / "t")) == [said.index("")]
 
 
-def test_the_files_of_a_commit_are_synced_before_it_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("failing", range(13))
+def test_a_commit_names_only_files_that_are_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
 ) -> None:
-    synced: list[Path] = []
-    monkeypatch.setattr("binlog_tools.spark.storing._sync", synced.append)
-    table = open_stored(str(tmp_path / "t"), LAYOUT)
-    add(table, rows([1], ODD))
-    (file,) = table.files()
-    assert synced[:2] == [tmp_path / "t" / file.path, tmp_path / "t" / LOG / f"{0:020}.json"]
-    assert {*synced[2:]} >= {tmp_path, tmp_path / "t", tmp_path / "t" / LOG, synced[0].parent}
+    place = tmp_path / "t"
+    add(open_stored(str(place), LAYOUT), rows([1]))
+    table, commit = open_stored(str(place), LAYOUT), place / LOG / f"{1:020}.json"
+    synced: list[tuple[Path, bool]] = []
+
+    def sync(path: Path) -> None:
+        if len(synced) == failing:
+            raise OSError(errno.EIO, "Input/output error")
+        synced.append((path, commit.exists()))
+
+    monkeypatch.setattr("binlog_tools.spark.storing._sync", sync)
+    with suppress(TableError):
+        add(table, rows([2], ODD), rows([3]), replaced=mine)
+    before = {path for path, has_commit in synced if not has_commit}
+    files = {place / file.path for file in open_stored(str(place)).files()}
+    if commit.exists():
+        assert before == {each for file in files for each in (file, *file.parents)
+                          if tmp_path in (each, *each.parents)}  # fmt: skip
+    else:
+        assert lsns(str(place)) == [1]
+    assert (failing < 12) == (len(synced) < 12)
+    if failing == 12:
+        assert {path for path, has_commit in synced if has_commit} >= {commit, commit.parent, place}
 
 
 WITHOUT = """

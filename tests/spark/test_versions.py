@@ -1,6 +1,4 @@
-"""What each Spark from 4.0 on has to do, and what older ones say that they cannot: ``make
-test-spark-versions`` runs this with each.
-"""
+"""What each Spark from 4.0 on has to do, and what older ones say that they cannot."""
 
 from __future__ import annotations
 
@@ -34,33 +32,28 @@ ROWS = [row for raw in FILES.values() for row in rows_of(raw)]
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """An archive."""
     return archived(tmp_path / "log", FILES)
 
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[Connection]:
-    """A connection to a server of ours."""
     with ServerProcess(ours_at_once("-p", 0), tmp_path) as server:
         yield server.connect()
 
 
 @pytest.fixture
 def spark(spark: SparkSession) -> SparkSession:
-    """The session, which knows both formats."""
     from binlog_tools.spark.session import session
 
     return session()
 
 
 def load(spark: SparkSession, log: Path, **options: str) -> DataFrame:
-    """Some columns of a log."""
     reading = spark.read.format("beanstalk_binlog").option("columns", "lsn,event,job")
     return reading.options(**options).load(str(log))
 
 
 def has_run(stream: DataStreamWriter, tmp_path: Path, since: tuple[int, int], what: str) -> bool:
-    """Run a stream on what is there; a Spark that cannot says what it is that needs a newer one."""
     options = stream.option("checkpointLocation", str(tmp_path / "at"))
     if since <= VERSION:
         options.trigger(availableNow=True).start().awaitTermination()
@@ -85,7 +78,7 @@ def test_jobs_are_written(spark: SparkSession, client: Connection) -> None:
 
 
 def test_the_commands_make_a_table(spark: SparkSession, log: Path, tmp_path: Path) -> None:
-    from binlog_tools.spark.cli.main import cli
+    from binlog_tools.spark.cli import cli
     from binlog_tools.spark.storing import open_stored
 
     for words in (["events", str(log), "-o", f"{tmp_path}/events"],

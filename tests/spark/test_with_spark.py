@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import runpy
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,14 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-@pytest.fixture
-def following(spark: SparkSession) -> SparkSession:
-    """The session, which knows the format."""
-    return register(spark)
-
-
 def grown(folders: Folders, scribe: Scribe, first: int, last: int) -> None:
-    """Put jobs with these ids."""
     for number in range(first, last):
         scribe.write(put(number, b"x" * 300))
     scribe.mark()
@@ -40,7 +32,6 @@ def grown(folders: Folders, scribe: Scribe, first: int, last: int) -> None:
 
 
 def follow(spark: SparkSession, folder: Path, live: Path, **options: Any) -> None:
-    """Read all that there is, into Parquet."""
     rows = spark.readStream.format("beanstalk_binlog").options(**options).load(str(live))
     query = (
         rows.writeStream.format("parquet").option("path", str(folder / "out"))
@@ -50,13 +41,12 @@ def follow(spark: SparkSession, folder: Path, live: Path, **options: Any) -> Non
 
 
 def jobs(table: DataFrame) -> list[int]:
-    """The ids, in order."""
     return sorted(row.job for row in table.select("job").collect())
 
 
 @pytest.mark.exhaustive
 def test_a_stream_goes_on_from_its_checkpoint_also_in_the_archive(
-    following: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path
 ) -> None:
     folders = Folders(tmp_path / "log")
     scribe = Scribe(opening=[DEFAULT_TUBE])
@@ -66,29 +56,12 @@ def test_a_stream_goes_on_from_its_checkpoint_also_in_the_archive(
         "maxBytesPerTrigger": 12_000,
         "columns": "server,lsn,job",
     }
-    follow(following, tmp_path, folders.live, **options)
-    assert jobs(following.read.parquet(str(tmp_path / "out"))) == list(range(1, 40))
+    follow(spark, tmp_path, folders.live, **options)
+    assert jobs(spark.read.parquet(str(tmp_path / "out"))) == list(range(1, 40))
     grown(folders, scribe, 40, 90)
     remove(folders.live, 1)
-    follow(following, tmp_path, folders.live, **options)
-    assert jobs(following.read.parquet(str(tmp_path / "out"))) == list(range(1, 90))
-
-
-@pytest.mark.exhaustive
-def test_what_is_wrong_with_a_stream_is_said_in_one_line(
-    following: SparkSession, tmp_path: Path
-) -> None:
-    folders = Folders(tmp_path / "log")
-    scribe = Scribe(opening=[DEFAULT_TUBE])
-    grown(folders, scribe, 1, 10)
-    follow(following, tmp_path, folders.live, columns="lsn")
-    grown(folders, scribe, 10, 90)
-    remove(folders.live, 1)
-    with pytest.raises(Exception, match="BINLOG_TRIMMED") as raised:
-        follow(following, tmp_path, folders.live, columns="lsn")
-    said = explain_error(raised.value)
-    assert said.startswith("[BINLOG_TRIMMED] store ")
-    assert said.endswith(".option('failOnDataLoss', 'false')")
+    follow(spark, tmp_path, folders.live, **options)
+    assert jobs(spark.read.parquet(str(tmp_path / "out"))) == list(range(1, 90))
 
 
 ROOT = Path(__file__).parents[2]
@@ -97,24 +70,20 @@ FILES = segment_files(any_log(11, batches=60).directory)
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An archive of many small segments."""
     return archived(tmp_path_factory.mktemp("archive"), FILES)
 
 
 @pytest.fixture
 def spark(spark: SparkSession) -> SparkSession:
-    """The session, which knows the format."""
     return register(spark)
 
 
 def load(spark: SparkSession, *paths: Path, **options: Any) -> DataFrame:
-    """The table of some logs."""
     reading = spark.read.format("beanstalk_binlog").options(**options)
     return reading.load([str(path) for path in paths])
 
 
 def rows(table: DataFrame) -> list[dict[str, Any]]:
-    """All rows, in the order of LSNs, as Arrow has them."""
     arrow: pa.Table = table.orderBy("lsn").toArrow()
     found: list[dict[str, Any]] = arrow.to_pylist()
     return found
@@ -134,48 +103,6 @@ def test_spark_gives_the_rows_of_the_second_reader(spark: SparkSession, archive:
     expected = [row for raw in FILES.values() for row in rows_of(raw, None, "all", "keep")]
     assert rows(table) == expected
     assert table.rdd.getNumPartitions() > 1
-
-
-@pytest.mark.exhaustive
-def test_filters_give_the_same_rows_whether_segments_are_spared_or_not(
-    spark: SparkSession, archive: Path
-) -> None:
-    every = rows(load(spark, archive))
-    some = every[len(every) // 2]
-    conditions: dict[str, Callable[[dict[str, Any]], bool]] = {
-        f"job = {some['job']}": lambda row: row["job"] == some["job"],
-        f"time >= timestamp'{some['time']:%Y-%m-%d %H:%M:%S.%f}'": lambda row: (
-            row["time"] >= some["time"]
-        ),
-        f"logged < timestamp'{some['logged']:%Y-%m-%d %H:%M:%S.%f}'": lambda row: (
-            row["logged"] < some["logged"]
-        ),
-        f"lsn > {some['lsn']} and event in ('put', 'bury')": lambda row: (
-            row["lsn"] > some["lsn"] and row["event"] in ("put", "bury")
-        ),
-    }
-    for condition, holds in conditions.items():
-        found = rows(load(spark, archive).where(condition))
-        assert found == [row for row in every if holds(row)], condition
-    assert load(spark, archive, tube="nobody").count() == 0
-
-
-def test_one_table_answers_many_queries_each_with_its_own_rows(
-    spark: SparkSession, archive: Path
-) -> None:
-    lsns = [row["lsn"] for row in rows(load(spark, archive))]
-    few, many = sum(lsn < 50 for lsn in lsns), sum(lsn > 300 for lsn in lsns)
-    assert 0 < few < len(lsns) > many > 0
-    table = load(spark, archive)
-    low, high = table.where("lsn < 50"), table.where("lsn > 300")
-    assert (low.count(), table.count(), high.count()) == (few, len(lsns), many)
-    assert table.where("lsn < 50 or lsn > 300").count() == few + many
-    assert low.union(high).count() == few + many
-    assert low.union(table).count() == few + len(lsns)
-    table.createOrReplaceTempView("history")
-    assert spark.sql("select * from history where event = 'none'").count() == 0
-    assert spark.sql("select * from history").count() == len(lsns)
-    assert load(spark, archive, lsnTo=49).count() == few
 
 
 def test_a_view_in_sql_and_a_schema_choose_columns(spark: SparkSession, archive: Path) -> None:

@@ -11,13 +11,12 @@ from pathlib import Path
 
 from pyspark.sql import functions as F
 
-from binlog_tools.spark.cli.main import cli
+from binlog_tools.spark.cli import cli
 from binlog_tools.spark.errors import explain_error
 from binlog_tools.spark.session import session
 
 
 def said(path: str) -> str:
-    """What a read of a path says that is not there."""
     try:
         session().read.format("beanstalk_binlog").load(path).count()
     except Exception as problem:

@@ -28,13 +28,11 @@ TYPES: dict[str, DataType] = {
 
 
 def struct(ddl: str) -> StructType:
-    """A schema as Spark would make it of these words; its own parser runs in the JVM."""
     fields = (field.strip().split(" ") for field in ddl.split(", "))
     return StructType([StructField(name.strip("`"), TYPES[kind]) for name, kind in fields])
 
 
 def reader_of(*paths: Path | str, schema: str | None = None, **options: Any) -> BinlogReader:
-    """What Spark would have after the planning."""
     texts = {name: str(value) for name, value in options.items()}
     texts["paths"] = "[" + ", ".join(f'"{path}"' for path in paths) + "]"
     source = BinlogSource(texts)
@@ -42,12 +40,10 @@ def reader_of(*paths: Path | str, schema: str | None = None, **options: Any) -> 
 
 
 def tasks_of(*paths: Path | str, **options: Any) -> list[Any]:
-    """What would be read, task by task."""
     return [list(partition.value) for partition in reader_of(*paths, **options).partitions()]
 
 
 def read(*paths: Path | str, **options: Any) -> list[Row]:
-    """All rows."""
     reader = reader_of(*paths, **options)
     batches = [batch for each in reader.partitions() for batch in reader.read(each)]
     return pa.Table.from_batches(batches).to_pylist() if batches else []

@@ -1,3 +1,1 @@
-"""What all parts go by: the columns of the events table (`columns`), and paths and URLs
-(`addresses`).  Imports nothing of the parts beside it, and no Spark.
-"""
+"""What all parts go by: columns of the events table, paths and URLs."""

@@ -8,9 +8,7 @@ from beanstalk_twisted.object_storage.store import is_url, local_path
 
 
 def normal(address: str) -> str:
-    """A path without ``file:``; a URL with its scheme in lower case, ``s3`` for ``s3a``, and
-    without slashes at its end.
-    """
+    """Return a path without ``file:``, or a URL in one form, without a slash at its end."""
     if not is_url(address):
         return local_path(address)
     scheme, _, rest = address.partition("://")

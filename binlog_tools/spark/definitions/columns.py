@@ -1,8 +1,4 @@
-"""The columns of the events table, each once: name, type, unit, meaning.
-
-No column is declared not null, since Spark compares nullability too.  Spark's integers are signed:
-numbers of 2**63 and above are an error.
-"""
+"""The columns of the events table: name, type, meaning.  All may be null."""
 
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -38,63 +34,55 @@ def arrow_type(ddl: str) -> Any:
 
 
 COLUMNS: Final = (
-    Column("server", "string", "the store's UUID, 32 hex digits, or the name given by `servers`"),
-    Column("incarnation", "int", "start of that server, from 1; 0: made by a tool"),
-    Column("segment", "bigint", "sequence number of the segment"),
-    Column("offset", "bigint", "of its frame in the segment, in bytes"),
+    Column("server", "string", "the store's UUID, or its name of `servers`"),
+    Column("incarnation", "int", "start of that server, from 1; 0: a tool"),
+    Column("segment", "bigint", "its sequence number"),
+    Column("offset", "bigint", "of the frame in it, in bytes"),
     Column("lsn", "bigint", "number of the record"),
     Column("event", "string", "`put`, `reserve`, `release`, `bury`, `kick`, `touch`, `delete`, "
            "`ttr-expired`, `disconnect-release`, `move`, `update`, `group-ended`, `copy`; with "
-           "`records=history` also `start`, `clean-stop`; with `records=all` also these and "
-           "`tube-def`, `pause`, `key`, `policy`, `state`, `trim`, `seal`, `clock-step`; `damage`: "
-           "see below"),
-    Column("time", "timestamp", "when it happened; of `copy`, `move` and `update`, when the "
-           "job was put"),
+           "`records=history` also `start`, `clean-stop`; with `all` also `tube-def`, "
+           "`pause`, `key`, `policy`, `state`, `trim`, `seal`, `clock-step`; `damage`: see below"),
+    Column("time", "timestamp", "when it happened; of `copy`, `move`, `update`, of the put"),
     Column("time_ns", "bigint", "the same, ns since the epoch"),
-    Column("logged", "timestamp", "when its frame was built; never goes back in one server"),
+    Column("logged", "timestamp", "when its frame was built; never goes back"),
     Column("logged_ns", "bigint", "the same, ns since the epoch"),
-    Column("job", "bigint", "id of the job; of `key`, of the one that had it"),
-    Column("tube", "string", "name of the job's tube, after the event; bytes that are no UTF-8 "
-           "are written `\\xff`"),
-    Column("state", "string", "of the job, after the event: `ready`, `reserved`, `delayed`, "
-           "`buried`, `gone`"),
+    Column("job", "bigint", "its id; of `key`, of the one that had it"),
+    Column("tube", "string", "after the event; bytes that are no UTF-8 as `\\xff`"),
+    Column("state", "string", "after the event: `ready`, `reserved`, `delayed`, `buried`, `gone`"),
     Column("priority", "bigint", "0: the most urgent"),
-    Column("delay_s", "bigint", "as last given, in seconds"),
-    Column("ttr_s", "bigint", "as last given, in seconds"),
+    Column("delay_s", "bigint", "as last given, seconds"),
+    Column("ttr_s", "bigint", "as last given, seconds"),
     Column("deadline", "timestamp", "when it becomes ready, its TTR ends, or it was buried; of "
-           "`key`, how long it is remembered; null in other states, while it waits for a group, "
-           "and while it waits to be a dead letter"),
+           "`key`, when it is forgotten; null while it waits for something else"),
     Column("deadline_ns", "bigint", "the same, ns since the epoch"),
-    Column("reserves", "bigint", "reservations so far, this event included"),
-    Column("timeouts", "bigint", "ends of its TTR so far"),
-    Column("releases", "bigint", "releases so far"),
-    Column("buries", "bigint", "burials so far"),
-    Column("kicks", "bigint", "kicks so far"),
+    Column("reserves", "bigint", "so far, this event included"),
+    Column("timeouts", "bigint", "so far"),
+    Column("releases", "bigint", "so far"),
+    Column("buries", "bigint", "so far"),
+    Column("kicks", "bigint", "so far"),
     Column("reason", "string", "`none`, `client`, `disconnect`, `ttr`, `delay`, `admin`, `import`, "
            "`restart`, `damaged`, `expired`, `max-reserves`, `returned` (a `release` that takes "
            "the reservation back), `cancelled` (a `delete` by `cancel-job`)"),
-    Column("connection", "bigint", "of the client, in that incarnation; null: none"),
-    Column("copy", "boolean", "restated by compaction or a tool: not an event"),
-    Column("relaxed", "boolean", "no reply waited for it; a power loss may have taken others"),
-    Column("bytes", "bigint", "of the body in `put`, `move`, `update` and `copy`; of what could "
-           "not be read in `damage`; else null"),
-    Column("body", "binary", "in `put`, `move`, `update` and `copy`, with `body=true`"),
-    Column("unique_key", "string", "key of `idp:`; of `key`, the one that is remembered"),
-    Column("unique_s", "bigint", "seconds that it is remembered after the deletion"),
-    Column("concurrency_key", "string", "key of `con:`"),
-    Column("concurrency_limit", "bigint", "jobs with the key that may be reserved at once"),
-    Column("job_group", "string", "group of `grp:`"),
-    Column("after", "string", "group of `aft:`, for the end of which it waits"),
-    Column("dead_from", "string", "the tube that it is a dead letter of; null: it is none"),
-    Column("dead_reason", "string", "why, as `stats-job` says it: `release`, `ttr`, `disconnect`, "
-           "`max-age` or `max-reserves`"),
-    Column("dead_at", "timestamp", "since when it is a dead letter"),
+    Column("connection", "bigint", "of the client, in that incarnation"),
+    Column("copy", "boolean", "restated by compaction, not an event"),
+    Column("relaxed", "boolean", "no reply waited for it"),
+    Column("bytes", "bigint", "of the body in `put`, `move`, `update`, `copy`; of `damage`"),
+    Column("body", "binary", "in the same events, with `body=true`"),
+    Column("unique_key", "string", "of `idp:`; of `key`, the one remembered"),
+    Column("unique_s", "bigint", "seconds that it outlives the job"),
+    Column("concurrency_key", "string", "of `con:`"),
+    Column("concurrency_limit", "bigint", "jobs with it that may be reserved at once"),
+    Column("job_group", "string", "of `grp:`"),
+    Column("after", "string", "group of `aft:` that it waits for"),
+    Column("dead_from", "string", "tube that it is a dead letter of"),
+    Column("dead_reason", "string", "`release`, `ttr`, `disconnect`, `max-age` or `max-reserves`"),
+    Column("dead_at", "timestamp", "since when"),
     Column("dead_at_ns", "bigint", "the same, ns since the epoch"),
-    Column("origin", "string", "the tube that it was put into, if it was moved since"),
-    Column("metadata", "string", "value of `meta:`, percent-encoded as it was given"),
-    Column("policy", "string", "of `policy`: the tube's policy as commands have set it, JSON"),
-    Column("problem", "string", "what is wrong with a `damage`, or with a spoilt body, and where; "
-           "else null"),
+    Column("origin", "string", "tube of the put, if moved since"),
+    Column("metadata", "string", "of `meta:`, percent-encoded"),
+    Column("policy", "string", "of `policy`: the tube's, as JSON"),
+    Column("problem", "string", "what is damaged, and where"),
 )  # fmt: skip
 
 BY_NAME: Final = {column.name: column for column in COLUMNS}

@@ -1,7 +1,5 @@
-"""One store as it was when its segments were looked for, and places in it by LSN.
-
-A segment may begin below the end of the one before: with the frames that were not known durable
-when the server crashed.  Their LSNs are the same, so a stream knows each record by its LSN alone.
+"""One store as it was when its segments were looked for.  A stream knows each record by its LSN
+alone: after a crash frames may be there twice, with the same LSNs.
 """
 
 from bisect import bisect_right
@@ -24,12 +22,7 @@ what `reportLatestOffset` gives, as ``latestOffset``, and never keeps it."""
 
 
 class Position(NamedTuple):
-    """Between two records of a log.
-
-    :ivar lsn: of the next record.
-    :ivar mark: `header_mark` of the segment with the record before, if one was given: then that is
-        never another segment.
-    """
+    """Between two records: the next LSN, and `header_mark` of the segment with the one before."""
 
     lsn: int
     mark: int | None = None
@@ -40,12 +33,7 @@ Positions = dict[str, Position]
 
 
 class Lag(NamedTuple):
-    """What of a log is durable, and in no batch yet.
-
-    :ivar records: of all kinds, copies too.
-    :ivar bytes: of their frames.
-    :ivar seconds: since the first of these frames was built; 0 if there is none.
-    """
+    """Durable records in no batch yet, bytes of their frames, age of the oldest in seconds."""
 
     records: int
     bytes: int
@@ -58,11 +46,7 @@ NOT_BEHIND: Final = Lag(0, 0, 0.0)
 def encode(
     positions: Mapping[str, Position], rows: str, lags: Mapping[str, Lag] | None = None
 ) -> dict[str, Any]:
-    """Make an offset of Spark's.
-
-    :param rows: the options that decide which rows a log gives.
-    :param lags: of an offset that is only reported.
-    """
+    """Make an offset of Spark's; ``rows`` are the options that decide which rows a log gives."""
     stores = {
         store: {"lsn": at.lsn} | ({} if at.mark is None else {"mark": at.mark})
         for store, at in sorted(positions.items())
@@ -91,11 +75,6 @@ def decode(offset: Mapping[str, Any], rows: str) -> Positions:
     }
 
 
-def lags_of(offset: Mapping[str, Any]) -> dict[str, Lag]:
-    """What ``lastProgress["sources"][…]["latestOffset"]`` says, read from JSON."""
-    return {store: Lag(**fields) for store, fields in offset.get(LAG_KEY, {}).items()}
-
-
 if TYPE_CHECKING:
     from binlog_tools.spark.segments.framing import Run
 
@@ -107,9 +86,7 @@ BOOKMARKS: Final = 4
 
 
 class Bookmarks:
-    """What a stream remembers of segments by their salt, so that it is not looked for again: where
-    frames begin, by LSN, and the names of tubes before one of them.
-    """
+    """Where frames begin, by LSN, and names of tubes before one of them, by a segment's salt."""
 
     def __init__(self) -> None:
         self._offsets: dict[int, dict[int, int]] = {}
@@ -148,10 +125,7 @@ class Bookmarks:
 
 
 class Lost(NamedTuple):
-    """Records that are in no segment any more.
-
-    :ivar place: of the segment that follows.
-    """
+    """Records that are in no segment any more; ``place`` is of the segment that follows."""
 
     lsns: Span
     place: Place
@@ -209,10 +183,7 @@ class Limits:
 
 
 class Log:
-    """One store, as it was when its segments were looked for.
-
-    :ivar first_lsn: of what is there; ``next_lsn``, after the last durable record.
-    """
+    """One store, as it was when looked at: LSNs from ``first_lsn`` up to before ``next_lsn``."""
 
     def __init__(self, segments: Sequence[Segment], bookmarks: Bookmarks) -> None:
         self.store = segments[0].header.store_uuid.hex()

@@ -1,8 +1,5 @@
-"""``spark.readStream.format("beanstalk_binlog")``: logs and archives as they grow, each record
-once.
-
-What lies between two offsets never changes: only durable frames are given, and segments never
-change.  So after a crash of the driver Spark gets the same rows again.
+"""``readStream``: each record once.  What lies between two offsets never changes: only durable
+frames are given, so after a crash of the driver Spark gets the same rows again.
 """
 
 import time

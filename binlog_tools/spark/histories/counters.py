@@ -18,21 +18,16 @@ import pyarrow as pa
 
 from binlog_tools.spark.histories.intervals import DUE, NOTHING, Intervals, since_known
 from binlog_tools.spark.histories.records import (
-    COPY,
     EVENTS,
-    GONE,
     NONE,
-    READY,
-    RESERVE,
-    RESERVED,
     STATES,
-    TOUCH,
-    UPDATE,
+    Event,
     Ints,
+    State,
     among,
     changes,
+    coded,
     codes,
-    column,
 )
 from binlog_tools.spark.histories.tables import is_coded, table, texts
 
@@ -43,12 +38,9 @@ DAY_NS: Final = MINUTES_A_DAY * MINUTE_NS
 LASTS: Final = NONE
 """The slot of an `oldest` whose wait lasts."""
 
-KINDS: Final = (*EVENTS, *STATES[:GONE], "oldest", "wait", "run")
+KINDS: Final = (*EVENTS, *STATES[: State.GONE], "oldest", "wait", "run")
 _STATE: Final = len(EVENTS)
-OLDEST, WAIT, RUN = range(_STATE + GONE, len(KINDS))
-
-DENSE: Final = 8
-"""Numbers up to so many times as many as there are of them are counted in an array of all."""
+OLDEST, WAIT, RUN = range(_STATE + State.GONE, len(KINDS))
 
 SCHEMA: Final = pa.schema([
     ("server", pa.string()), ("tube", pa.string()), ("minute", pa.int64()), ("kind", pa.string()),
@@ -58,11 +50,7 @@ SCHEMA: Final = pa.schema([
 
 
 class _Facts(NamedTuple):
-    """Columns of the same length.
-
-    :ivar place: a number for the server and tube.
-    :ivar kind: its place in `KINDS`.
-    """
+    """Columns of the same length; ``place``: a number for server and tube, ``kind``: in `KINDS`."""
 
     place: Ints
     kind: Ints
@@ -71,9 +59,7 @@ class _Facts(NamedTuple):
     value: Ints
 
     def added(self) -> "_Facts":
-        """One for each key: the least value of `oldest`, the sum of all others unless it is
-        nought.
-        """
+        """Return one for each key: of `oldest` the least value, of others the sum if not 0."""
         if not len(self.place):
             return self
         keys = _Keys.of(self.minute)
@@ -89,10 +75,7 @@ class _Facts(NamedTuple):
         )  # fmt: skip
 
     def cut(self, last: Ints) -> "_Facts":
-        """Waits, cut at midnight.
-
-        :param last: of each place, the last minute of its server: there waits that last are cut.
-        """
+        """Cut waits at midnight, those that last at the last minute of their place's server."""
         since = self.minute
         until = np.where(self.slot == LASTS, np.maximum(since, last[self.place]) + 1, self.slot)
         days = (until - 1) // MINUTES_A_DAY - since // MINUTES_A_DAY + 1
@@ -140,8 +123,8 @@ class _Keys(NamedTuple):
 def counters_of(intervals: Intervals) -> pa.Table:
     """Return counters with `SCHEMA`, each key once; of waits that last, the earliest of a tube."""
     events = intervals.records.events
-    server, servers = _coded(column(events, "server"))
-    tube, tubes = _coded(column(events, "tube"))
+    server, servers = coded(events, "server")
+    tube, tubes = coded(events, "tube")
     place = (server * len(tubes) + tube)[intervals.row]
     found = [_sums(intervals, place), _waits(intervals, place).added(), *_lengths(intervals, place)]
     facts = _Facts(*(np.concatenate(part) for part in zip(*found, strict=True)))
@@ -149,10 +132,7 @@ def counters_of(intervals: Intervals) -> pa.Table:
 
 
 def merged(tables: list[pa.Table]) -> pa.Table:
-    """The counters of several parts of the jobs, added up.
-
-    :param tables: with `SCHEMA`; columns of text may be dictionaries, and then are so in the sum.
-    """
+    """Add up the counters of several parts of the jobs; dictionaries stay dictionaries."""
     given = pa.concat_tables(tables) if tables else SCHEMA.empty_table()
     facts, servers, tubes = _facts_of(given)
     return facts.added().named(servers, tubes, pa.types.is_dictionary(given["kind"].type))
@@ -160,16 +140,11 @@ def merged(tables: list[pa.Table]) -> pa.Table:
 
 def _facts_of(counters: pa.Table) -> tuple[_Facts, Any, Any]:
     """:return: with the names of servers and tubes."""
-    server, servers = _coded(column(counters, "server"))
-    tube, tubes = _coded(column(counters, "tube"))
+    server, servers = coded(counters, "server")
+    tube, tubes = coded(counters, "tube")
     kind = codes(counters, "kind", KINDS).astype(np.int64)
     rest = (counters[name].to_numpy() for name in ("minute", "slot", "value"))
     return _Facts(server * len(tubes) + tube, kind, *rest), servers, tubes
-
-
-def _coded(names: Any) -> tuple[Ints, Any]:
-    coded = names.dictionary_encode()
-    return coded.indices.to_numpy(zero_copy_only=False).astype(np.int64), coded.dictionary
 
 
 def _lasts(last_ns: Mapping[str, int], servers: Any, tubes: Any) -> Ints:
@@ -180,11 +155,12 @@ def _lasts(last_ns: Mapping[str, int], servers: Any, tubes: Any) -> Ints:
 
 def _stood(intervals: Intervals) -> tuple[Ints, Any, Ints, Ints]:
     """Where jobs stood: the intervals' rows, the state, since when, until when."""
-    there = np.flatnonzero(intervals.records.state != GONE)
+    states = intervals.records.state
+    there = np.flatnonzero(states != State.GONE)
     behind = np.flatnonzero(intervals.has_ready)
     return (
         np.concatenate([there, behind]),
-        np.concatenate([intervals.records.state[there], np.full(len(behind), READY, np.int8)]),
+        np.concatenate([states[there], np.full(len(behind), State.READY, np.int8)]),
         np.concatenate([intervals.at_ns[there], intervals.ready_ns[behind]]) // MINUTE_NS,
         _minutes(np.concatenate([intervals.left_ns[there], intervals.next_ns[behind]])),
     )
@@ -197,7 +173,7 @@ def _minutes(moments_ns: Ints) -> Ints:
 def _sums(intervals: Intervals, place: Ints) -> _Facts:
     """How many events there were, and what intervals add to the depths of minutes."""
     event = intervals.records.event
-    told = np.flatnonzero(~among(event, (COPY, TOUCH, UPDATE)))
+    told = np.flatnonzero(~among(event, (Event.COPY, Event.TOUCH, Event.UPDATE)))
     minute = intervals.at_ns[told] // MINUTE_NS
     row, state, since, until = _stood(intervals)
     seen = np.flatnonzero(since < until)
@@ -214,20 +190,15 @@ def _sums(intervals: Intervals, place: Ints) -> _Facts:
 
 def _balance(more: Ints, less: Ints) -> tuple[Ints, Ints]:
     """How much more often than in ``less`` each number is in ``more``, where it is not as often."""
-    most = max(int(more.max(initial=0)), int(less.max(initial=0))) + 1
-    if most <= DENSE * (len(more) + len(less)):
-        found: Ints = np.bincount(more, minlength=most) - np.bincount(less, minlength=most)
-        number = np.flatnonzero(found)
-        return number, found[number]
     number, place = np.unique(np.concatenate([more, less]), return_inverse=True)
-    found = np.bincount(place[: len(more)], minlength=len(number)) - np.bincount(
+    found: Ints = np.bincount(place[: len(more)], minlength=len(number)) - np.bincount(
         place[len(more) :], minlength=len(number))  # fmt: skip
     return number[found != 0], found[found != 0]
 
 
 def _waits(intervals: Intervals, place: Ints) -> _Facts:
     """The waits that somebody may see at the end of a minute."""
-    first = np.flatnonzero(intervals.records.state == READY)
+    first = np.flatnonzero(intervals.records.state == State.READY)
     behind = np.flatnonzero(intervals.has_ready)
     where = place[np.concatenate([first, behind])]
     since_ns = np.concatenate([intervals.at_ns[first], intervals.ready_ns[behind]])
@@ -251,17 +222,19 @@ def _lengths(intervals: Intervals, place: Ints) -> Iterator[_Facts]:
     """How many waits and runs of each length ended in each minute."""
     records = intervals.records
     first = np.flatnonzero(
-        (records.state == READY) & (intervals.ended_by == RESERVE) & since_known(intervals)
-    )
-    behind = np.flatnonzero(intervals.has_ready & (intervals.next_event == RESERVE))
+        (records.state == State.READY) & (intervals.ended_by == Event.RESERVE)
+        & since_known(intervals)
+    )  # fmt: skip
+    behind = np.flatnonzero(intervals.has_ready & (intervals.next_event == Event.RESERVE))
     yield _counted(
         WAIT, place[np.concatenate([first, behind])],
         np.concatenate([intervals.at_ns[first], intervals.ready_ns[behind]]),
         np.concatenate([intervals.end_ns[first], intervals.next_ns[behind]]),
     )  # fmt: skip
     runs = np.flatnonzero(
-        (records.state == RESERVED) & (intervals.run_since_ns != NONE) & (intervals.ended_by < DUE)
-        & ~among(intervals.ended_by, (NOTHING, TOUCH, UPDATE))
+        (records.state == State.RESERVED) & (intervals.run_since_ns != NONE)
+        & (intervals.ended_by < DUE)
+        & ~among(intervals.ended_by, (NOTHING, Event.TOUCH, Event.UPDATE))
     )  # fmt: skip
     yield _counted(RUN, place[runs], intervals.run_since_ns[runs], intervals.end_ns[runs])
 
@@ -285,9 +258,7 @@ _SLOTS: Final = 2 * 20 * 1000
 
 
 def slots_of(lengths_ns: Ints) -> Ints:
-    """Of lengths, their first three digits and how many more there are, as one number: a longer one
-    has a higher one, if neither is negative.
-    """
+    """Return the first three digits of lengths and how many more there are, in their order."""
     size = np.abs(lengths_ns)
     more = np.maximum(0, np.searchsorted(_POWERS, size, side="right") - 3)
     found: Ints = np.where(lengths_ns < 0, _SLOTS // 2, 0) + more * 1000 + size // _POWERS[more]
@@ -301,9 +272,7 @@ def lengths_of(codes: Ints) -> Ints:
 
 
 def clipped(counters: pa.Table, first: int) -> pa.Table:
-    """What these counters say of a minute and later ones: depths and waits begin then at the
-    earliest.
-    """
+    """Return what counters say from a minute on: depths and waits begin then at the earliest."""
     minute, slot = counters["minute"].to_numpy(), counters["slot"].to_numpy()
     kind = codes(counters, "kind", KINDS)
     is_depth = (kind >= _STATE) & (kind < OLDEST)
@@ -314,10 +283,7 @@ def clipped(counters: pa.Table, first: int) -> pa.Table:
 
 
 def by_day(counters: pa.Table, last_ns: Mapping[str, int]) -> pa.Table:
-    """With waits cut at midnight, so that each day of a server stands by itself.
-
-    :param last_ns: of each server, its last moment: in its minute waits that last are cut.
-    """
+    """Cut waits at midnight, so that each day of a server stands by itself."""
     facts, servers, tubes = _facts_of(counters)
     is_old = facts.kind == OLDEST
     is_seen = is_old.copy()

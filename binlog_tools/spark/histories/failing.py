@@ -1,8 +1,4 @@
-"""Jobs that fail again and again, and kinds of them: those of the same tube and fingerprint.
-
-A failure is a run that did not end in `delete`; most are counters of the job's newest record, so
-they are right also where records are missing.
-"""
+"""Jobs that fail again and again, and kinds of them.  A failure is a run without a `delete`."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -13,22 +9,23 @@ import pyarrow as pa
 
 from beanstalk_twisted.printable import escape
 from binlog_tools.spark.histories.records import (
-    BURIED,
-    DISCONNECT_RELEASE,
     EVENTS,
     FULL,
-    GONE,
     NO_ROW,
     NONE,
     STATES,
+    Event,
     Groups,
     Ints,
+    State,
     at,
     changes,
     chosen,
+    coded,
     codes,
     column,
     numbers,
+    ranked,
 )
 from binlog_tools.spark.histories.tables import KINDS, POISON_JOBS, moments, table
 
@@ -89,12 +86,9 @@ MARKS: Final = pa.schema([("server", pa.string()), ("lsn", pa.int64()),
 
 
 def failing_of(events: pa.Table, failures: int = FAILURES) -> pa.Table:
-    """Return the jobs with so many failures, with `FAILING`.
-
-    :param events: of whole jobs, by job and LSN.
-    """
+    """Return those of whole jobs, by job and LSN, with so many failures; with `FAILING`."""
     event = codes(events, "event", EVENTS)
-    found = event == DISCONNECT_RELEASE
+    found = event == Event.DISCONNECT_RELEASE
     for name in COUNTERS:
         found = found | (numbers(events, name, 0) > 0)
     if not found.any():
@@ -104,15 +98,14 @@ def failing_of(events: pa.Table, failures: int = FAILURES) -> pa.Table:
     events, event = chosen(events, kept), event[kept]
     jobs = _jobs(events)
     counts = {name: jobs.most(numbers(events, name, 0)) for name in COUNTERS}
-    counts["disconnects"] = jobs.count(event == DISCONNECT_RELEASE)
+    counts["disconnects"] = jobs.count(event == Event.DISCONNECT_RELEASE)
     counts["failures"] = sum(counts.values(), np.zeros(len(jobs.lasts), np.int64))
     made = _rows(events, event, jobs, counts)
     return made.filter(pa.array(counts["failures"] >= failures))
 
 
 def _jobs(events: pa.Table) -> Groups:
-    servers = column(events, "server").dictionary_encode().indices
-    return Groups(changes(numbers(events, "job"), servers.to_numpy(zero_copy_only=False)))
+    return Groups(changes(numbers(events, "job"), coded(events, "server")[0]))
 
 
 def _rows(events: pa.Table, event: Any, jobs: Groups, counts: dict[str, Ints]) -> pa.Table:
@@ -129,7 +122,7 @@ def _rows(events: pa.Table, event: Any, jobs: Groups, counts: dict[str, Ints]) -
     )
     return table(FAILING, {
         **{name: column(events, name).take(lasts) for name in ("server", "tube", "job", "state")},
-        **counts, "is_dead": (state == BURIED) & at(is_dead, full, False),
+        **counts, "is_dead": (state == State.BURIED) & at(is_dead, full, False),
         "last": moments(np.where(last_ns == NO_ROW, NONE, last_ns)),
         "lsn": pa.array(at(lsn, full, NO_ROW), mask=full == NO_ROW), "bodies": bodies,
     })  # fmt: skip
@@ -164,21 +157,20 @@ def marked(failing: pa.Table, marks: pa.Table) -> pa.Table:
 
 
 def poison_of(jobs: pa.Table) -> pa.Table:
-    """Return a row per tube and fingerprint, with `KINDS`.
-
-    :param jobs: with `POISON_JOBS`.
-    """
+    """Return a row per tube and fingerprint, with `KINDS`."""
     jobs = jobs.combine_chunks()
     if not jobs.num_rows:
         return KINDS.empty_table()
-    tube, fingerprint, server = (_ranked(jobs, name) for name in ("tube", "fingerprint", "server"))
+    tube, fingerprint, server = (
+        ranked(jobs, name)[0] for name in ("tube", "fingerprint", "server")
+    )
     keys = (numbers(jobs, "job"), server, numbers(jobs, "failures"), fingerprint, tube)
     order = np.lexsort(keys)
     jobs = jobs.take(pa.array(order)).combine_chunks()
     groups = Groups(changes(tube[order], fingerprint[order]))
     worst = jobs.take(pa.array(groups.lasts))
     last = groups.most(column(jobs, "last").cast(pa.int64()).fill_null(NO_ROW).to_numpy())
-    is_gone = codes(jobs, "state", STATES) == GONE
+    is_gone = codes(jobs, "state", STATES) == State.GONE
     return table(KINDS, {
         **{name: worst[name] for name in ("tube", "fingerprint", "sample")},
         "jobs": groups.lasts - groups.starts + 1,
@@ -189,13 +181,3 @@ def poison_of(jobs: pa.Table) -> pa.Table:
         "most_failures": worst["failures"], "example_server": worst["server"],
         "example_job": worst["job"], "last": pa.array(last, mask=last == NO_ROW),
     })  # fmt: skip
-
-
-def _ranked(rows: pa.Table, name: str) -> Ints:
-    """The place of each text among all of them in their order; of null, `NO_ROW`."""
-    texts = column(rows, name).dictionary_encode()
-    known = np.array(texts.dictionary.to_pylist(), object)
-    places = np.empty(len(known), np.int64)
-    places[np.argsort(known)] = np.arange(len(known))
-    found: Ints = at(places, texts.indices.fill_null(NO_ROW).to_numpy(zero_copy_only=False), NO_ROW)
-    return found

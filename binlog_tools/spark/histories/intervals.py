@@ -20,30 +20,17 @@ import numpy as np
 import pyarrow as pa
 
 from binlog_tools.spark.histories.records import (
-    BURY,
-    DELAYED,
-    DELETE,
-    DISCONNECT_RELEASE,
     EVENTS,
-    GONE,
-    GROUP_ENDED,
-    KICK,
-    MOVE,
     NO_ROW,
     NONE,
-    RELEASE,
-    RESERVE,
-    RESERVED,
-    RETURN,
-    TOUCH,
-    TTR_EXPIRED,
-    UPDATE,
     Codes,
+    Event,
     Flags,
     Groups,
     Ints,
     Records,
     Starts,
+    State,
     among,
     at,
     records_of,
@@ -57,9 +44,10 @@ CANCEL, DUE, RESTART, UNLOGGED = range(len(EVENTS), len(ENDS))
 NOTHING: Final = -1
 """The code of no event: the interval lasts."""
 
-_BY_SERVER: Final = (TTR_EXPIRED, DISCONNECT_RELEASE)
-_BY_WORKER: Final = (TOUCH, RELEASE, RETURN, BURY, DELETE, MOVE, UPDATE)
-_ENDS_OF_RUNS: Final = (RELEASE, RETURN, BURY, TTR_EXPIRED, DISCONNECT_RELEASE)
+_BY_SERVER: Final = (Event.TTR_EXPIRED, Event.DISCONNECT_RELEASE)
+_GIVEN_BACK: Final = (Event.RELEASE, Event.RETURN, Event.BURY)
+_BY_WORKER: Final = (*_GIVEN_BACK, Event.TOUCH, Event.DELETE, Event.MOVE, Event.UPDATE)
+_ENDS_OF_RUNS: Final = (*_GIVEN_BACK, *_BY_SERVER)
 
 
 class Intervals(NamedTuple):
@@ -134,14 +122,14 @@ def intervals_of(events: pa.Table, starts: Starts) -> Intervals:
     next_reserves = at(records.reserves, behind, NOTHING)
     is_cancelled = at(records.is_cancel, behind, False)
     is_same_run = _goes_on(records, behind, next_event, next_reserves, is_cancelled)
-    is_delayed = (records.state == DELAYED) & ~_was_still_delayed(records, behind, next_event)
-    is_lost = (records.state == RESERVED) & ~is_same_run
+    is_delayed = (records.state == State.DELAYED) & ~_was_still_delayed(records, behind, next_event)
+    is_lost = (records.state == State.RESERVED) & ~is_same_run
     is_cut_off = at(records.incarnation, behind, NOTHING) != records.incarnation
     end_ns, ended_by, ready_ns = _ends(
         records, at_ns, next_ns, next_event, is_delayed, is_lost, is_cut_off
     )
-    ended_by[(ended_by == DELETE) & is_cancelled & (records.state == RESERVED)] = CANCEL
-    is_return = records.event == RETURN
+    ended_by[(ended_by == Event.DELETE) & is_cancelled & (records.state == State.RESERVED)] = CANCEL
+    is_return = records.event == Event.RETURN
     has_unseen = among(records.event, _ENDS_OF_RUNS) & (
         (before == NO_ROW) | (records.reserves + is_return != at(records.reserves, before, NOTHING))
     )
@@ -166,7 +154,7 @@ def _lives(records: Records) -> tuple[Flags, Ints]:
     """:return: whether the job dies with each record, and how often it was brought back so far."""
     full = records.jobs.before(records.is_full)
     was_dead = at(records.is_dead, full, False)
-    moves = records.event == MOVE
+    moves = records.event == Event.MOVE
     return moves & records.is_dead & ~was_dead, _so_far(
         records.jobs, moves & ~records.is_dead & was_dead
     )
@@ -186,8 +174,8 @@ def _goes_on(
     by_server = among(next_event, _BY_SERVER)
     by_worker = among(next_event, _BY_WORKER)
     is_same = (
-        (records.state == RESERVED)
-        & (next_reserves + (next_event == RETURN) == records.reserves)
+        (records.state == State.RESERVED)
+        & (next_reserves + (next_event == Event.RETURN) == records.reserves)
         & (at(records.incarnation, behind, NOTHING) == records.incarnation)
     )  # fmt: skip
     found: Flags = is_same & (
@@ -199,8 +187,8 @@ def _goes_on(
 
 
 def _was_still_delayed(records: Records, behind: Ints, next_event: Codes) -> Flags:
-    found: Flags = among(next_event, (KICK, GROUP_ENDED)) | (
-        (next_event == MOVE) & (at(records.state, behind, NOTHING) == DELAYED)
+    found: Flags = among(next_event, (Event.KICK, Event.GROUP_ENDED)) | (
+        (next_event == Event.MOVE) & (at(records.state, behind, NOTHING) == State.DELAYED)
     )
     return found
 
@@ -209,17 +197,13 @@ def _ends(
     records: Records, at_ns: Ints, next_ns: Ints, next_event: Codes, is_delayed: Flags,
     is_lost: Flags, is_cut_off: Flags,
 ) -> tuple[Ints, Codes, Ints]:  # fmt: skip
-    """When each interval ended and by what, by the next record or by what the log does not say; and
-    since when the job was ready then.
-
-    :param is_cut_off: whether the next record is not of the same incarnation.
-    """
+    """Return when each interval ended, by what, and since when the job was ready then."""
     ripe = (is_delayed | is_lost) & (records.deadline_ns <= records.last_ns)
     due_ns = np.where(ripe, np.maximum(at_ns, records.deadline_ns), NONE)
     is_restart = is_lost & is_cut_off & (records.stop_ns != NONE) & (records.stop_ns < due_ns)
     given_up_ns = np.where(is_restart, records.stop_ns, np.minimum(next_ns, due_ns))
     given_up_ns = np.maximum(at_ns, given_up_ns)
-    is_gone = records.state == GONE
+    is_gone = records.state == State.GONE
     end_ns = np.select(
         [is_gone, is_delayed, is_lost],
         [at_ns, np.minimum(next_ns, due_ns), given_up_ns], next_ns,
@@ -237,9 +221,9 @@ def _ends(
 
 def _runs_since(records: Records, at_ns: Ints) -> Ints:
     """When the run that a record belongs to began, or `NONE`."""
-    begun = records.jobs.newest(records.event == RESERVE)
+    begun = records.jobs.newest(records.event == Event.RESERVE)
     is_mine = (
-        (begun != NO_ROW) & (records.state == RESERVED)
+        (begun != NO_ROW) & (records.state == State.RESERVED)
         & (records.reserves[begun] == records.reserves) & (records.kicks[begun] == records.kicks)
         & (records.incarnation[begun] == records.incarnation)
     ) if len(begun) else np.zeros(0, bool)  # fmt: skip
@@ -263,5 +247,5 @@ def _without_copies(intervals: Intervals) -> Intervals:
 
 def since_known(intervals: Intervals) -> Flags:
     """Whether the log says when each began: a copy says only since when a job is delayed."""
-    known: Flags = ~intervals.records.copy | (intervals.records.state == DELAYED)
+    known: Flags = ~intervals.records.copy | (intervals.records.state == State.DELAYED)
     return known

@@ -1,7 +1,5 @@
-"""One row a job: what became of it, how long it waited and ran; and the jobs that are alive.
-
-Counters are those of the job's newest record, so they are right also where records are missing.
-What lasts counts in no sum.
+"""One row a job, an attempt, a worker; and the jobs that are alive.  Counters are those of the
+newest record, so they are right also where records are missing.  What lasts counts in no sum.
 """
 
 from typing import Any, Final, NamedTuple
@@ -12,36 +10,24 @@ import pyarrow.compute as pc
 
 from binlog_tools.spark.histories.intervals import ENDS, Intervals, since_known
 from binlog_tools.spark.histories.records import (
-    BURIED,
-    BURY,
     CARRIED,
-    DELAYED,
-    DELETE,
-    DISCONNECT_RELEASE,
     EVENTS,
-    GONE,
-    MOVE,
     NO_ROW,
     NONE,
-    PUT,
-    READY,
-    RELEASE,
-    RESERVE,
-    RESERVED,
-    RETURN,
     STATES,
-    TOUCH,
-    UPDATE,
     Codes,
+    Event,
     Flags,
     Groups,
     Ints,
     Records,
     Starts,
+    State,
     among,
     at,
     changes,
     chosen,
+    coded,
     codes,
     column,
     numbers,
@@ -82,9 +68,7 @@ class _Parts(NamedTuple):
 
 
 def attempts_of(intervals: Intervals, day: Ints | None = None) -> pa.Table:
-    """:param day: of each job, counted from the epoch: then there is a column ``date`` too.
-    :return: with the schema `tables.ATTEMPTS`, by job, revivals and attempt.
-    """
+    """Return the attempts by job, revivals and attempt; with the day of each job also ``date``."""
     parts, runs = _grouped(intervals, _parts_of(intervals))
     records, interval = intervals.records, parts.interval
     last = interval[runs.lasts]
@@ -106,7 +90,7 @@ def attempts_of(intervals: Intervals, day: Ints | None = None) -> pa.Table:
         "started": moments(started_ns), "ended": moments(ended_ns),
         "started_ns": nullable(started_ns), "ended_ns": nullable(ended_ns),
         "ended_by": texts(ENDS, ended_by),
-        "touches": runs.count(parts.is_run & (records.event[interval] == TOUCH)),
+        "touches": runs.count(parts.is_run & (records.event[interval] == Event.TOUCH)),
         "wait_ns": pa.array(wait_ns, mask=wait_ns == NO_ROW),
         "run_ns": pa.array(ended_ns - started_ns, mask=~is_over),
     }, is_coded(events))  # fmt: skip
@@ -114,24 +98,22 @@ def attempts_of(intervals: Intervals, day: Ints | None = None) -> pa.Table:
 
 
 def _parts_of(intervals: Intervals) -> _Parts:
-    """In the order of the intervals: the run of which only the end is known, the interval itself,
-    the wait after it.
-    """
+    """Return of each interval the run with only an end, itself, and the wait after it."""
     records = intervals.records
     state, event = records.state, records.event
-    is_taken = intervals.next_event == RESERVE
+    is_taken = intervals.next_event == Event.RESERVE
     unseen = np.flatnonzero(intervals.has_unseen)
-    runs = np.flatnonzero(state == RESERVED)
-    waits = np.flatnonzero((state == READY) & is_taken)
+    runs = np.flatnonzero(state == State.RESERVED)
+    waits = np.flatnonzero((state == State.READY) & is_taken)
     later = np.flatnonzero(intervals.has_ready & is_taken)
     counts = (len(unseen), len(runs), len(waits), len(later))
     unknown = [np.full(count, NONE) for count in counts]
     wait_ns = np.where(since_known(intervals), intervals.next_ns - intervals.at_ns, NONE)[waits]
-    goes_on = among(intervals.ended_by[runs], (TOUCH, UPDATE))
+    goes_on = among(intervals.ended_by[runs], (Event.TOUCH, Event.UPDATE))
     run_end = np.where(goes_on, NO_ROW, intervals.ended_by[runs])
     none = [np.full(count, NO_ROW, np.int8) for count in counts]
     interval = np.concatenate([unseen, runs, waits, later])
-    is_return = (event == RETURN).astype(np.int8)
+    is_return = (event == Event.RETURN).astype(np.int8)
     order = np.argsort(interval * 4 + np.repeat([0, 1, 1, 2], counts), kind="stable")
     parts = _Parts(
         interval,
@@ -183,15 +165,12 @@ _KNOWN: Final = tuple(end for ends in RUN_ENDS.values() for end in ends)
 
 
 def workers_of(attempts: pa.Table) -> pa.Table:
-    """:param attempts: all those of some connections.
-    :return: with the schema `tables.WORKERS`.
-    """
+    """Return the workers of all attempts of some connections."""
     named = pc.and_(pc.is_valid(attempts["connection"]), pc.is_valid(attempts["incarnation"]))
     attempts = attempts.select(OF_WORKERS).filter(named)
-    servers = column(attempts, "server").dictionary_encode()
+    servers, known = coded(attempts, "server")
     names = ("incarnation", "connection", "started_ns")
-    keys = (servers.indices.to_numpy(zero_copy_only=False), *(
-        numbers(attempts, name) for name in names))  # fmt: skip
+    keys = (servers, *(numbers(attempts, name) for name in names))
     order = np.lexsort(keys[::-1])
     server, incarnation, connection, started = (each[order] for each in keys)
     job, ended = (numbers(attempts, name)[order] for name in ("job", "ended_ns"))
@@ -201,7 +180,7 @@ def workers_of(attempts: pa.Table) -> pa.Table:
     is_over = (started != NONE) & (ended != NONE)
     heads = workers.starts
     return table(WORKERS, {
-        "server": texts(servers.dictionary, server[heads]), "incarnation": incarnation[heads],
+        "server": texts(known, server[heads]), "incarnation": incarnation[heads],
         "connection": connection[heads],
         "first": moments(workers.least(np.where(started == NONE, ended, started))),
         "last": _newest(workers, np.where(ended == NONE, started, ended)),
@@ -225,9 +204,7 @@ def _distinct(workers: Groups, job: Ints) -> Ints:
 
 
 def _alone(workers: Groups, started: Ints, ended: Ints, is_over: Any) -> Ints:
-    """How much of each run lies behind the ends of all runs of the connection that began before it:
-    a connection may hold several jobs at once.
-    """
+    """Return how much of each run is after the ends of its connection's earlier runs."""
     until = np.where(is_over, ended, 0)
     # The latest end so far in each group, as a maximum of ranks, which leave room for the group.
     order = np.argsort(until)
@@ -259,10 +236,10 @@ def lifetimes_of(intervals: Intervals) -> pa.Table:
     newest = intervals.row[last]
     carried, death = (pa.array(rows[last], mask=rows[last] == NO_ROW)
                       for rows in (intervals.carried, intervals.death))  # fmt: skip
-    state = np.where(intervals.has_ready[last], READY, records.state[last])
+    state = np.where(intervals.has_ready[last], State.READY, records.state[last])
     first_put = jobs.least(np.where(records.is_full, records.time_ns, NONE))
     newest_ns = jobs.most(intervals.at_ns)
-    is_timed = (state == GONE) & (first_put != NONE)
+    is_timed = (state == State.GONE) & (first_put != NONE)
     return table(LIFETIMES, {
         **{name: column(events, name).take(pa.array(newest)) for name in _NEWEST},
         **{name: column(events, name).take(carried) for name in _TAGS},
@@ -274,10 +251,11 @@ def lifetimes_of(intervals: Intervals) -> pa.Table:
         "life_ns": pa.array(newest_ns - first_put, mask=~is_timed),
         "bytes": _bytes(intervals),
         "attempts": nullable(records.reserves[last]),
-        "disconnects": jobs.count(records.event == DISCONNECT_RELEASE),
+        "disconnects": jobs.count(records.event == Event.DISCONNECT_RELEASE),
         **_spent(intervals),
-        "is_whole": jobs.any(records.event == PUT),
-        "moves": jobs.count(records.event == MOVE), "updates": jobs.count(records.event == UPDATE),
+        "is_whole": jobs.any(records.event == Event.PUT),
+        "moves": jobs.count(records.event == Event.MOVE),
+        "updates": jobs.count(records.event == Event.UPDATE),
         "deaths": jobs.count(intervals.is_death), "revivals": intervals.revivals[last],
         "dead_at": moments(
             column(events, "dead_at_ns").take(death).fill_null(NONE).to_numpy(zero_copy_only=False)
@@ -289,29 +267,27 @@ def _outcomes(intervals: Intervals, state: Any) -> Ints:
     records, jobs = intervals.records, intervals.jobs
     reason = codes(records.events, "reason", ("expired",))[intervals.row[jobs.lasts]]
     is_dead = jobs.any(
-        (records.state == BURIED) & intervals.carries_death
-        & ((intervals.end_ns == NONE) | (intervals.ended_by == DELETE))
+        (records.state == State.BURIED) & intervals.carries_death
+        & ((intervals.end_ns == NONE) | (intervals.ended_by == Event.DELETE))
     )  # fmt: skip
     found: Ints = np.select(
-        [_is_done(records), is_dead, (state == GONE) & (reason == 0),
-         records.is_cancel[jobs.lasts], state == GONE],
+        [_is_done(records), is_dead, (state == State.GONE) & (reason == 0),
+         records.is_cancel[jobs.lasts], state == State.GONE],
         (0, 1, 2, 5, 3), 4,
     )  # fmt: skip
     return found
 
 
 def _is_done(records: Records) -> Flags:
-    """Whether each job was deleted by the connection that had it last and had not given it back:
-    also one whose TTR had ended.
-    """
+    """Tell which jobs were deleted by the connection that had them last, also after their TTR."""
     jobs, last = records.jobs, records.jobs.lasts
-    had = jobs.newest(records.state == RESERVED)[last]
+    had = jobs.newest(records.state == State.RESERVED)[last]
     connection = records.connection[last]
-    is_given_back = among(records.event, (RELEASE, RETURN, BURY, MOVE)) & (
+    is_given_back = among(records.event, (Event.RELEASE, Event.RETURN, Event.BURY, Event.MOVE)) & (
         records.connection == connection[jobs.number]
     )
     found: Flags = (
-        (records.event[last] == DELETE) & ~records.is_cancel[last]
+        (records.event[last] == Event.DELETE) & ~records.is_cancel[last]
         & (had > jobs.newest(is_given_back)[last])
         & (connection != 0) & (connection == records.connection[had])
         & (records.incarnation[last] == records.incarnation[had])
@@ -323,8 +299,8 @@ def _spent(intervals: Intervals) -> dict[str, Any]:
     """How often the job waited until somebody took it, and how long it was in each state."""
     records, jobs = intervals.records, intervals.jobs
     is_taken = np.where(
-        records.state == READY, intervals.ended_by == RESERVE,
-        intervals.has_ready & (intervals.next_event == RESERVE),
+        records.state == State.READY, intervals.ended_by == Event.RESERVE,
+        intervals.has_ready & (intervals.next_event == Event.RESERVE),
     )  # fmt: skip
     length_ns = np.where(intervals.end_ns == NONE, 0, intervals.end_ns - intervals.at_ns)
     is_over = intervals.has_ready & (intervals.next_ns != NONE)
@@ -334,16 +310,17 @@ def _spent(intervals: Intervals) -> dict[str, Any]:
         return jobs.sum(np.where(records.state == state, length_ns, 0))
 
     return {
-        "waits": jobs.count(is_taken), "wait_ns": total(READY) + jobs.sum(behind_ns),
-        "run_ns": total(RESERVED), "delayed_ns": total(DELAYED), "buried_ns": total(BURIED),
+        "waits": jobs.count(is_taken), "wait_ns": total(State.READY) + jobs.sum(behind_ns),
+        "run_ns": total(State.RESERVED), "delayed_ns": total(State.DELAYED),
+        "buried_ns": total(State.BURIED),
     }  # fmt: skip
 
 
 def _since_ns(intervals: Intervals) -> Ints:
     """When each job came into its state; `NONE` if it is gone, or the log does not say."""
     records, last = intervals.records, intervals.jobs.lasts
-    begun_ns = np.where(records.state == RESERVED, intervals.run_since_ns, intervals.at_ns)
-    is_known = since_known(intervals) & (records.state != GONE)
+    begun_ns = np.where(records.state == State.RESERVED, intervals.run_since_ns, intervals.at_ns)
+    is_known = since_known(intervals) & (records.state != State.GONE)
     since_ns = np.where(intervals.has_ready, intervals.ready_ns, np.where(is_known, begun_ns, NONE))
     found: Ints = since_ns[last]
     return found
@@ -363,23 +340,20 @@ _SHOWN: Final = ("server", "job", "tube", "priority", "delay_s", "ttr_s", "reser
 
 
 def snapshot_of(events: pa.Table, starts: Starts) -> pa.Table:
-    """:param events: of whole jobs, by job and LSN.
-    :return: with `SNAPSHOT`; the state follows from a deadline or a restart where no record says
-        so (``is_inferred``).
-    """
+    """Return living jobs; a deadline or restart that no record says makes a state inferred."""
     records = records_of(events, starts)
-    is_alive = records.state[records.jobs.lasts] != GONE
+    is_alive = records.state[records.jobs.lasts] != State.GONE
     records = records_of(chosen(records.events, is_alive[records.jobs.number]), starts)
     events, last = records.events, records.jobs.lasts
     told, now_ns = records.state[last], records.last_ns[last]
-    is_over = among(told, (DELAYED, RESERVED)) & (records.deadline_ns[last] <= now_ns)
-    is_lost = (told == RESERVED) & (records.restart_ns[last] != NONE)
-    state = np.where(is_over | is_lost, READY, told)
+    is_over = among(told, (State.DELAYED, State.RESERVED)) & (records.deadline_ns[last] <= now_ns)
+    is_lost = (told == State.RESERVED) & (records.restart_ns[last] != NONE)
+    state = np.where(is_over | is_lost, State.READY, told)
     deadline_ns = np.where(state == told, records.deadline_ns[last], NONE)
     full = records.jobs.newest(records.is_full)[last]
     put_ns = at(records.time_ns, full, NONE)
     rows, carried = pa.array(last), pa.array(full, mask=full == NO_ROW)
-    held = pa.array(last, mask=state != RESERVED)
+    held = pa.array(last, mask=state != State.RESERVED)
     return table(SNAPSHOT, {
         **{name: column(events, name).take(rows) for name in _SHOWN},
         "state": texts(STATES, state), "is_inferred": state != told,

@@ -1,7 +1,5 @@
-"""The minutes of tubes: what came, went and stood there, and how long it took, from counters.
-
-A minute has a row if something happened in it, or a job stands there when it ends.  Days stand by
-themselves, if the depths at their beginning are known.
+"""The minutes of tubes, from counters: one has a row if something happened in it, or a job stands
+there when it ends.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,15 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from binlog_tools.spark.histories.counters import (
-    DAY_NS,
-    KINDS,
-    MINUTE_NS,
-    MINUTES_A_DAY,
-    by_day,
-)
+from binlog_tools.spark.histories.counters import DAY_NS, KINDS, MINUTE_NS, MINUTES_A_DAY, by_day
 from binlog_tools.spark.histories.records import (
-    GONE,
     NO_ROW,
     NONE,
     STATES,
@@ -27,9 +18,11 @@ from binlog_tools.spark.histories.records import (
     Flags,
     Groups,
     Ints,
+    State,
     at,
     changes,
     codes,
+    ranked,
 )
 from binlog_tools.spark.histories.tables import TUBE_MINUTES, nullable, table
 
@@ -44,7 +37,7 @@ PERCENTS: Final = (50, 95, 99)
 
 DEPTHS: Final = pa.schema(
     [("server", pa.string()), ("tube", pa.string()), ("minute", pa.int64())]
-    + [(state, pa.int64()) for state in STATES[:GONE]]
+    + [(state, pa.int64()) for state in STATES[: State.GONE]]
 )
 """How many jobs stood in a tube when a minute began; minutes count from the epoch.  Rows of nought
 are absent."""
@@ -68,7 +61,7 @@ def tube_minutes_of(counters: pa.Table, depths: pa.Table, last_ns: Mapping[str, 
     minutes = Groups(changes(facts.place, facts.minute))
     heads = minutes.starts
     place, minute = facts.place[heads], facts.minute[heads]
-    standing = [_running(facts.of(state), days, minutes) for state in STATES[:GONE]]
+    standing = [_running(facts.of(state), days, minutes) for state in STATES[: State.GONE]]
     last = np.array([last_ns[name] for name in facts.servers.to_pylist()], np.int64)
     limit: Ints = np.minimum((minute // MINUTES_A_DAY + 1) * MINUTES_A_DAY,
                        at(last // MINUTE_NS, place // facts.width, 0) + 1)  # fmt: skip
@@ -103,12 +96,10 @@ def _offsets(lengths: Ints) -> Ints:
 
 
 def depths_at(minutes: pa.Table, minute: int) -> pa.Table:
-    """How many jobs stand where when a minute begins, from the rows of the one before; with
-    `DEPTHS`.
-    """
+    """Return how many jobs stand where when a minute begins, from the rows of the one before."""
     micros = (minute - 1) * MINUTE_US
     last = minutes.filter(pc.equal(minutes["minute"].cast(pa.int64()), micros))
-    depth = sum(last[state].to_numpy() for state in STATES[:GONE])
+    depth = sum(last[state].to_numpy() for state in STATES[: State.GONE])
     last = last.filter(pa.array(depth > 0))
     begun = pa.array(np.full(last.num_rows, minute))
     return pa.table({**{name: last[name] for name in DEPTHS.names if name != "minute"},
@@ -140,7 +131,7 @@ def _with_depths(counters: pa.Table, depths: pa.Table) -> pa.Table:
             "kind": pa.array([state] * depths.num_rows, pa.string()), "slot": nought,
             "value": depths[state],
         }, counters.schema)
-        for state in STATES[:GONE]
+        for state in STATES[:State.GONE]
     ]  # fmt: skip
     return pa.concat_tables([counters, *parts])
 
@@ -149,10 +140,8 @@ class _Facts:
     """Counters as arrays, by place (server and tube), minute and slot."""
 
     def __init__(self, counters: pa.Table) -> None:
-        server = counters["server"].combine_chunks().dictionary_encode()
-        tube = counters["tube"].combine_chunks().dictionary_encode()
-        server, self.servers = _ranked(server)
-        tube, self.tubes = _ranked(tube)
+        server, self.servers = ranked(counters, "server")
+        tube, self.tubes = ranked(counters, "tube")
         self.width = max(1, len(self.tubes))
         place = server * self.width + tube
         minute, slot = counters["minute"].to_numpy(), counters["slot"].to_numpy()
@@ -168,17 +157,6 @@ class _Facts:
         return np.where(self.kind == KINDS.index(kind), self.value, 0)
 
 
-def _ranked(coded: Any) -> tuple[Ints, Any]:
-    """Codes in the order of the texts."""
-    order = pc.sort_indices(coded.dictionary).to_numpy()
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
-    codes = coded.indices.to_numpy(zero_copy_only=False)
-    return rank[codes] if len(codes) else np.zeros(0, np.int64), coded.dictionary.take(
-        pa.array(order)
-    )
-
-
 def _running(more: Ints, days: Groups, minutes: Groups) -> Ints:
     """The depth at the end of each minute."""
     sums = np.cumsum(more)
@@ -188,11 +166,9 @@ def _running(more: Ints, days: Groups, minutes: Groups) -> Ints:
 
 
 def _oldest(facts: _Facts, rows: Ints) -> Ints:
-    """Since when the oldest wait of each row has lasted, or `NONE`.
+    """Return since when the oldest wait of each row has lasted, or `NONE`.
 
     A wait is the oldest one from where all earlier ones have ended.
-
-    :param rows: place and minute of the rows of the table, as one number.
     """
     chosen = np.flatnonzero(facts.kind == KINDS.index("oldest"))
     place, since, until, value = (

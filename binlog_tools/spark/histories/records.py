@@ -3,6 +3,7 @@ neighbouring rows; and the starts of servers.
 """
 
 from collections.abc import Iterable, Iterator
+from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -126,21 +127,22 @@ CARRIED: Final = (
 TAKEN: Final = (*COLUMNS, *CARRIED)
 """The columns of events that tables are made of."""
 
-EVENTS: Final = (
-    "put", "reserve", "release", "bury", "kick", "touch", "delete", "ttr-expired",
-    "disconnect-release", "move", "update", "group-ended", "copy", "return",
-)  # fmt: skip
-"""Of jobs.  A code is a place in here.  A `return` is a `release` that takes the reservation back:
-the counter of reserves is lower after it.
+Event = IntEnum(
+    "Event",
+    "PUT RESERVE RELEASE BURY KICK TOUCH DELETE TTR_EXPIRED DISCONNECT_RELEASE MOVE UPDATE "
+    "GROUP_ENDED COPY RETURN",
+    start=0,
+)
+"""Of jobs.  A `RETURN` is a `RELEASE` that takes the reservation back: the counter of reserves is
+lower after it.
 """
 
-(PUT, RESERVE, RELEASE, BURY, KICK, TOUCH, DELETE, TTR_EXPIRED, DISCONNECT_RELEASE, MOVE, UPDATE,
- GROUP_ENDED, COPY, RETURN) = range(len(EVENTS))  # fmt: skip
+State = IntEnum("State", "READY RESERVED DELAYED BURIED GONE", start=0)
 
-STATES: Final = ("ready", "reserved", "delayed", "buried", "gone")
-READY, RESERVED, DELAYED, BURIED, GONE = range(len(STATES))
+EVENTS: Final = tuple(each.name.lower().replace("_", "-") for each in Event)
+STATES: Final = tuple(each.name.lower() for each in State)
 
-FULL: Final = (PUT, MOVE, UPDATE, COPY)
+FULL: Final = (Event.PUT, Event.MOVE, Event.UPDATE, Event.COPY)
 """Events whose records have the body and the tags."""
 
 
@@ -180,26 +182,24 @@ class Records(NamedTuple):
 
 
 def records_of(events: pa.Table, starts: "Starts") -> Records:
-    """:param events: with `COLUMNS` and, if there are tags, `CARRIED`; all records of each job one
-    after the other, by LSN.
-    """
+    """Take records apart: all of each job one after the other, by LSN."""
     event = codes(events, "event", EVENTS)
     if (event < 0).any():
         events = events.filter(pa.array(event >= 0))
         event = event[event >= 0]
     reason = codes(events, "reason", ("returned", "cancelled"))
-    event = np.where((event == RELEASE) & (reason == 0), RETURN, event).astype(np.int8)
-    server = column(events, "server").dictionary_encode()
-    servers = server.indices.to_numpy(zero_copy_only=False)
+    event = np.where((event == Event.RELEASE) & (reason == 0), Event.RETURN, event).astype(np.int8)
+    servers, names = coded(events, "server")
     job, incarnation = numbers(events, "job"), numbers(events, "incarnation")
     copy = column(events, "copy").fill_null(False).to_numpy(zero_copy_only=False)
     time_ns, logged_ns = numbers(events, "time_ns"), numbers(events, "logged_ns")
-    moments_ns = starts.of(server.dictionary.to_pylist(), servers, incarnation)
+    moments_ns = starts.of(names.to_pylist(), servers, incarnation)
     return Records(
         events, Groups(changes(job, servers)), event, codes(events, "state", STATES), copy,
-        (event == DELETE) & (reason == 1), among(event, FULL),
+        (event == Event.DELETE) & (reason == 1), among(event, FULL),
         column(events, "dead_from").is_valid().to_numpy(zero_copy_only=False),
-        time_ns, np.where(copy | among(event, (MOVE, UPDATE)), NONE, time_ns), logged_ns,
+        time_ns, np.where(copy | among(event, (Event.MOVE, Event.UPDATE)), NONE, time_ns),
+        logged_ns,
         numbers(events, "deadline_ns"), incarnation, numbers(events, "reserves"),
         numbers(events, "kicks"), numbers(events, "connection", 0), *moments_ns,
     )  # fmt: skip
@@ -235,11 +235,26 @@ def numbers(table: pa.Table, name: str, missing: int = NONE) -> Ints:
     return array
 
 
+def coded(table: pa.Table, name: str) -> tuple[Ints, Any]:
+    """Return the place of each row's text in the distinct ones, and these; of null, `NO_ROW`."""
+    found = column(table, name).dictionary_encode()
+    return found.indices.fill_null(NO_ROW).to_numpy(zero_copy_only=False), found.dictionary
+
+
+def ranked(table: pa.Table, name: str) -> tuple[Ints, Any]:
+    """The same, with the texts in their order."""
+    rows, texts = coded(table, name)
+    order = pc.sort_indices(texts)
+    rank = np.empty(len(order), np.int64)
+    rank[order.to_numpy()] = np.arange(len(order))
+    found: Ints = at(rank, rows, NO_ROW)
+    return found, texts.take(order)
+
+
 def codes(table: pa.Table, name: str, known: tuple[str, ...]) -> Codes:
     """The place of each text in ``known``; -1 if it is not in it."""
-    texts = column(table, name).dictionary_encode()
-    places = pc.index_in(texts.dictionary, value_set=pa.array(known)).fill_null(NO_ROW)
-    rows = texts.indices.fill_null(NO_ROW).to_numpy(zero_copy_only=False)
+    rows, texts = coded(table, name)
+    places = pc.index_in(texts, value_set=pa.array(known)).fill_null(NO_ROW)
     found: Codes = at(places.to_numpy(zero_copy_only=False).astype(np.int8), rows, NO_ROW)
     return found
 
@@ -297,10 +312,7 @@ class Starts:
         return {server: known[-1][0] for server, known in self._of.items()}
 
     def of(self, names: list[str], server: Any, incarnation: Ints) -> tuple[Ints, Ints, Ints]:
-        """:param server: of each row, its place in ``names``.
-        :return: at each row, the last moment of its incarnation and the server's next start, both
-            `NONE` if there is no later incarnation; and the server's last moment.
-        """
+        """Return at each row its incarnation's end and the next start, or `NONE`, and the last."""
         stop_ns, restart_ns = np.full((2, len(server)), NONE)
         lasts = np.array([self.last_ns.get(name, 0) for name in names] or [0], np.int64)
         for place, name in enumerate(names):

@@ -13,9 +13,7 @@ _OTHERS: Final = {"map": pa.map_(pa.int64(), pa.int64()), "double": pa.float64()
 
 
 def schema_of(text: str) -> pa.Schema:
-    """:param text: names, and their type behind them, as SQL names it; ``map`` is one of
-    numbers.
-    """
+    """Return a schema: names and their type, as in SQL; ``map`` is one of numbers."""
     fields: list[tuple[str, Any]] = []
     for part in text.split(";"):
         *names, kind = part.split()
@@ -70,9 +68,7 @@ SNAPSHOT: Final = schema_of("""
 
 
 def table(schema: pa.Schema, columns: Mapping[str, Any], is_coded: bool = False) -> pa.Table:
-    """:param columns: arrays, of numpy or Arrow, by name.
-    :param is_coded: columns of text are dictionaries: all that can be.
-    """
+    """Return columns as a table; ``is_coded``: text is in dictionaries."""
     arrays = []
     for field in schema:
         made = columns[field.name]
@@ -99,10 +95,7 @@ CODED: Final = pa.dictionary(pa.int32(), pa.string())
 
 
 def of_days(rows: pa.Table, day: Ints) -> pa.Table:
-    """With a column ``date`` behind the others.
-
-    :param day: of each row, counted from the epoch.
-    """
+    """Append the column ``date``, of days counted from the epoch."""
     return rows.append_column("date", pa.array(day, pa.int32()).cast(pa.date32()))
 
 

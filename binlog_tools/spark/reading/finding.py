@@ -23,12 +23,7 @@ from beanstalk_twisted.binlog.segments.seals import read_seal
 from beanstalk_twisted.object_storage.store import BadUrl, is_url
 from binlog_tools.logs.sources import is_servers, is_store_name, parse_archived_name
 from binlog_tools.spark.definitions.addresses import name_of, split
-from binlog_tools.spark.errors import (
-    SourceError,
-    bad_url,
-    unknown_format,
-    unreadable,
-)
+from binlog_tools.spark.errors import SourceError, bad_url, unknown_format, unreadable
 from binlog_tools.spark.files import BadRange, Folder, expanded, folder_at, open_file
 from binlog_tools.spark.reading.planning import (
     LOOKS_AT_ONCE,
@@ -48,10 +43,7 @@ _UUID_AT: Final = slice(64, 80)
 
 
 class BrokenFile(NamedTuple):
-    """A file whose header cannot be used.
-
-    :ivar may_be: the segment that it is, by its name and what is left of its header.
-    """
+    """A file whose header cannot be used, and the segment that it may be."""
 
     path: str
     size: int
@@ -73,11 +65,7 @@ class Gap(NamedTuple):
 
 
 class Findings(NamedTuple):
-    """What there is to read.
-
-    :ivar segments: in the order of stores and sequence numbers.
-    :ivar broken: files of which there is no sound copy.
-    """
+    """What there is to read, in order; of ``broken`` files there is no sound copy."""
 
     segments: list[Segment]
     broken: list[BrokenFile]
@@ -85,12 +73,7 @@ class Findings(NamedTuple):
 
 
 class Seen:
-    """What a stream remembers from one look to the next.
-
-    :ivar headers: of segments in archives, which never change, by path and size.
-    :ivar alike: pairs of files that hold the same.
-    :ivar durable: how far the newest segments were durable.
-    """
+    """What a stream remembers: headers in archives, files that are alike, what was durable."""
 
     def __init__(self) -> None:
         self.headers: dict[tuple[str, int], SegmentHeader] = {}
@@ -106,15 +89,11 @@ def segments_are(first: int, last: int) -> str:
 def find(
     paths: Iterable[str], with_live: bool = True, seals_from: int = 0, seen: Seen | None = None
 ) -> Findings:
-    """The segments that these paths name.
+    """Return the segments that these paths name, the archive last: it has what servers delete.
 
-    :param paths: directories of servers, archives or stores in them, URLs of such, or patterns;
-        archives last: a segment is there before the server deletes it.
-    :param with_live: whether those that are being written are read, as far as they are durable.
     :param seals_from: smaller segments whose end is known without their seal are not opened.
     :param seen: of a stream; else all is looked at.
-    :raise SourceError: there are none, two differ that should be the same, one is of a newer
-        version.
+    :raise SourceError: there are none, two differ that should not, one is of a newer version.
     """
     paths = list(paths)
     try:
@@ -133,11 +112,7 @@ def find(
 
 
 def named(path: str) -> list[str]:
-    """Expand a pattern.
-
-    :raise SourceError: it names nothing.
-    :raise OSError: something is there or not, but nobody may look.
-    """
+    """Expand a pattern; raise SourceError if it names nothing."""
     found = expanded(path)
     if not found:
         raise SourceError("BINLOG_NOT_FOUND", f"{path}: there is no such file or directory")
@@ -145,9 +120,7 @@ def named(path: str) -> list[str]:
 
 
 def refuse_nothing(paths: Iterable[str]) -> None:
-    """:param paths: without patterns; what is in their files is not looked at.
-    :raise SourceError: there are no segments.
-    """
+    """Raise SourceError if there are no segments at these paths; their content is not looked at."""
     paths = list(paths)
     if not any(_files_at(path) for path in paths):
         raise _nothing(paths)
@@ -179,11 +152,7 @@ def _gaps(segments: list[Segment]) -> Iterator[Gap]:
 
 
 class _File(NamedTuple):
-    """A file that may be a segment.
-
-    :ivar size: as listed.
-    :ivar known: what a manifest says of it.
-    """
+    """A file that may be a segment; ``known``: what a manifest says of it."""
 
     path: str
     seq: int
@@ -289,9 +258,7 @@ def _refuse_large(path: str, header: SegmentHeader) -> None:
 
 
 def _one_of_each(found: Iterable[Candidate], seen: Seen | None) -> dict[Key, Candidate]:
-    """Of files that are the same segment, the archived one, with the others as its copies; in
-    order.  Where their ends differ, one that is not damaged.
-    """
+    """Choose of files of the same segment the archived one, or one that is not damaged."""
     chosen: dict[Key, Candidate] = {}
     for each in found:
         key = each.header.store_uuid, each.header.seq
@@ -358,9 +325,7 @@ def _different(one: Candidate, other: Candidate) -> SourceError:
 
 
 def _ends_alike(one: Candidate, other: Candidate) -> bool:
-    """Whether two files hold the same, as far as the shorter one goes.  Of one in use the header
-    has to do: the other may have been copied while it grew.
-    """
+    """Return True if two files hold the same as far as both go; one in use may have grown."""
     if one.is_in_use or other.is_in_use:
         return True
     end = min(one.size, other.size)

@@ -29,13 +29,11 @@ _MISSING: Final = ("BINLOG_TRIMMED", "BINLOG_DAMAGED")
 
 
 def is_damage(problem: SourceError) -> bool:
-    """Return True if a segment that cannot be opened because of this is a row with
-    ``damage=skip``.
-    """
+    """Return True if ``damage=skip`` makes a row of such a segment."""
     return problem.code in _MISSING or isinstance(problem.__cause__, BadRange)
 
 
-class Held:
+class Held(contextlib.AbstractContextManager["Held"]):
     """The local files of a task, open.  What it gives stays usable after its end."""
 
     def __init__(self, task: Task) -> None:
@@ -56,9 +54,6 @@ class Held:
             return LocalFile(path, os.dup(self._fds[path]))
         return open_file(path)
 
-    def __enter__(self) -> "Held":
-        return self
-
     def __exit__(self, *error: object) -> None:
         for fd in self._fds.values():
             os.close(fd)
@@ -66,12 +61,7 @@ class Held:
 
 
 class Opened(NamedTuple):
-    """A segment where it is read.
-
-    :ivar place: with the path of the file that was there.
-    :ivar buffer: the stretch of the share is in it, and what is needed to read that.
-    :ivar tubes: the names that its seal says, None if it has none.
-    """
+    """A segment where it is read; ``tubes``: the names that its seal says, if it has one."""
 
     place: Place
     buffer: memoryview
@@ -176,12 +166,7 @@ def open_soundest(
     share: Share, verify: Verify, with_bodies: bool,
     open_one: Callable[[str], LogFile] = open_file,
 ) -> Opened:  # fmt: skip
-    """The first copy of a segment in which a share can be read whole; the first one that is there
-    if there is none, whose damage then is that of the log.
-
-    :param verify: ``none``: damage is not looked for.
-    :raise SourceError: no copy can be opened.
-    """
+    """Open the first copy that can be read whole; if there is none, the first one."""
     first: Opened | SourceError | None = None
     for each in (share, *(_of_copy(share, path) for path in share.copies)):
         try:

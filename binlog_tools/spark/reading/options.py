@@ -30,21 +30,21 @@ from binlog_tools.spark.segments.wanted import (
 
 OPTIONS: Final[Mapping[str, str]] = {
     "path": "what `load` is given",
-    "body": "`false`, or `true`: the column `body` too; not with `columns`",
-    "columns": "the columns wanted, as `lsn,event,job,body`; else all but `body` and those of tags",
-    "copies": "`drop`, or `keep`: also the records that compaction and tools restate",
-    "damage": "`fail`, or `skip`: a row with the event `damage` for each place",
-    "job": "only these jobs, as `17,18`",
-    "live": "`include`, or `skip`: without the segment in use",
-    "lsnFrom": "only records from this LSN on",
-    "lsnTo": "only records up to this LSN, itself included",
-    "partitionBytes": "how much a task reads, `64M` by default",
-    "records": "`jobs`; `all`: also those not of jobs; or `history`: also `start` and `clean-stop`",
+    "body": "`false`, `true`: that column too",
+    "columns": "as `lsn,event,job,body`; else all but `body` and those of tags",
+    "copies": "`drop`, `keep`: also what compaction and tools restate",
+    "damage": "`fail`, `skip`: see below",
+    "job": "only these, as `17,18`",
+    "live": "`include`, `skip`: without the segment in use",
+    "lsnFrom": "only from this LSN on",
+    "lsnTo": "only up to this LSN",
+    "partitionBytes": "how much a task reads, `64M`",
+    "records": "`jobs`, `history`, `all`: see `event`",
     "servers": "names for stores, as `UUID:name,UUID:name`",
-    "since": "only what was logged then or later: `2026-01-31T12:00Z`, `-2h`, or seconds",
-    "tags": "`false`, or `true`: the columns from `unique_key` to `policy` too; not with `columns`",
-    "tube": "only these tubes, as `mail,media`",
-    "until": "only what was logged before",
+    "since": "logged then or later: `2026-01-31T12:00Z`, `-2h`, or seconds",
+    "tags": "`false`, `true`: those from `unique_key` to `policy` too",
+    "tube": "only these, as `mail,media`",
+    "until": "logged before",
     "verify": "`frames`: all checksums of what is read; `headers`; `none`",
 }
 """Every option of a batch read, and what it takes; the first choice is the default."""
@@ -59,11 +59,7 @@ _UUID: Final = re.compile(r"[0-9a-f]{32}")
 
 
 class Asked(NamedTuple):
-    """What the options say.
-
-    :ivar columns: those asked for by name, None: all, with ``body`` and ``tags`` or without.
-    :ivar conditions: what every row has to fulfil, but those of damage.
-    """
+    """What the options say; ``conditions``: what every row has to fulfil, but those of damage."""
 
     paths: tuple[str, ...]
     columns: tuple[str, ...] | None
@@ -96,11 +92,7 @@ class Asked(NamedTuple):
 
 
 def parse_options(options: Mapping[str, str], also: Mapping[str, str] | None = None) -> Asked:
-    """What the options of a read say; names are taken in any case.
-
-    :param also: further options that are known, and not looked at here.
-    :raise SourceError: one is unknown, or its value is.
-    """
+    """Return what the options of a read say; raise SourceError if one, or its value, is unknown."""
     given = {name.lower(): str(value) for name, value in options.items()}
     _refuse_unknown(given, {**OPTIONS, **(also or {})})
     if "columns" in given and "body" in given:
@@ -267,10 +259,7 @@ _CONDITIONS: Final[Mapping[str, tuple[str, str, Callable[[str], tuple[Any, ...]]
 
 
 def check_schema(fields: list[tuple[str, str]]) -> tuple[str, ...]:
-    """Return the columns that a schema of the user's wants.
-
-    :raise SourceError: there is no such column, or it is of another type.
-    """
+    """Return the columns of a user's schema; raise SourceError if one is unknown."""
     if not fields:
         raise SourceError("BINLOG_SCHEMA", "the schema has no columns; lsn is the smallest")
     for name, kind in fields:
@@ -291,13 +280,13 @@ BATCH_BYTES: Final = 256 << 20
 """What a batch reads at most: a few tasks of the usual size, some seconds of work."""
 
 STREAM_OPTIONS: Final[Mapping[str, str]] = {
-    "archive": "the server's archive, or a pattern: where segments are that it has deleted",
+    "archive": "the server's archive, or a pattern",
     "startingOffsets": '`earliest`; `latest`; or LSNs by store, `{"UUID": 4711}`',
-    "startingLsn": "begin with this LSN, in every store",
-    "startingTimestamp": "begin with what was logged at this time, as `2026-01-31T12:00Z`, `-2h`",
-    "maxBytesPerTrigger": "how much of the logs a batch reads, `256M` by default",
-    "maxRowsPerTrigger": "how many records a batch reads",
-    "failOnDataLoss": "`true`, or `false`: a row with the event `damage` for trimmed segments",
+    "startingLsn": "in every store",
+    "startingTimestamp": "what was logged then or later",
+    "maxBytesPerTrigger": "how much of the logs a batch reads, `256M`",
+    "maxRowsPerTrigger": "how many records",
+    "failOnDataLoss": "`true`, `false`: a row of damage instead",
 }
 """Options of a stream, and what each takes; the first choice is the default."""
 
@@ -307,13 +296,7 @@ BATCH_ONLY: Final = ("live", "partitionBytes", *_CONDITIONS)
 
 
 class Streamed(NamedTuple):
-    """What the options of a stream say.
-
-    :ivar asked: what they say of rows.
-    :ivar paths: where to look, the archive last.
-    :ivar starts: LSNs by store.
-    :ivar since_ns: begin with what was logged then; None: not asked for.
-    """
+    """What the options of a stream say; ``asked``: of rows, ``starts``: LSNs by store."""
 
     asked: Asked
     paths: tuple[str, ...]

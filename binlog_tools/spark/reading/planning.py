@@ -110,10 +110,8 @@ def measured(
     chosen: Mapping[Key, Candidate], with_live: bool, seals_from: int = 0,
     durable: Durables | None = None,
 ) -> list[Segment]:  # fmt: skip
-    """How far each segment may be read; those are left out of which nothing may.
+    """Return how far each segment may be read, if anything of it may.
 
-    :param with_live: whether those that are being written are read, as far as they are durable.
-    :param seals_from: smaller segments whose end is known without their seal are measured without.
     :param durable: of a stream: looked up and updated, so that nothing is looked at twice.
     """
 
@@ -178,9 +176,7 @@ def _measure(
 
 
 def _is_ended(each: Candidate, seal: FoundSeal) -> bool:
-    """Whether a server has ended in order with this segment.  A power loss meanwhile may leave a
-    seal, and not all that stands before it.
-    """
+    """Return True if a server ended in order here: a power loss may leave the seal only."""
     from binlog_tools.spark.segments.framing import is_intact
 
     if CleanStop.kind not in seal.content.types or not seal.content.indexed:
@@ -273,11 +269,7 @@ class Share(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """Something missing that is known before anything is read: a row of damage.
-
-    :ivar place: of the segment after a gap; None: no segment is known.
-    :ivar path: of a file whose header cannot be used.
-    """
+    """A row of damage, known before reading: ``place`` after a gap, ``path`` of a bad file."""
 
     place: Place | None
     problem: str
@@ -294,9 +286,7 @@ def shares_of(
     segment: Segment, server: str, task_bytes: int = TASK_BYTES, lsns: Span = EVERY,
     logged_ns: Span = EVERY,
 ) -> Iterator[Share]:  # fmt: skip
-    """The parts of a segment that may have such records, each of one task's size at most as far as
-    the seal's index allows.
-    """
+    """Yield the parts of a segment that may have such records, each at most a task's size."""
     place = Place(segment.path, segment.header, server)
     for stretch in _cut(segment, task_bytes, lsns, logged_ns):
         yield Share(place, stretch, segment.size, segment.copies, next_lsn=segment.next_lsn)
@@ -337,10 +327,7 @@ def _size_of(item: Share | Trouble) -> int:
 
 
 def may_match(segment: Segment, conditions: Iterable[Condition], records: Records) -> bool:
-    """Return False if no row of a segment can be wanted, as far as it is known.
-
-    Rows of damage are null, or within these bounds.
-    """
+    """Return False if no row of a segment can be wanted, as far as it is known."""
     known: dict[str, Span | frozenset[str]] = {}
     if segment.next_lsn is not None:
         known["lsn"] = Span(segment.header.first_lsn, segment.next_lsn - 1)
@@ -417,9 +404,7 @@ def header_mark(header: SegmentHeader) -> int:
 
 
 def refuse_other_histories(items: Iterable[Share | Trouble], known: Mapping[str, int]) -> None:
-    """:param known: as of `increment`, with the marks; nothing is known of a store without any.
-    :raise SourceError: a segment is not the one that had its number, or not where its LSNs were.
-    """
+    """Raise SourceError if a segment is not the one that had its number or LSNs."""
     newest: dict[str, int] = {}
     for item in items:
         store = store_of(item)
@@ -456,13 +441,10 @@ def _is_other(share: Share, known: Mapping[str, int], newest: int) -> bool:
 def increment(
     items: Iterable[Share | Trouble], known: Mapping[str, int], tolerant: bool
 ) -> Iterator[Share | Trouble]:
-    """What follows the last LSNs that are known.
+    """Yield what follows the last LSNs that are known.
 
-    :param items: of each store in the order of LSNs, as a plan has them.
     :param known: by `store_of`: the last LSN; of an unreadable file, its mark.
     :param tolerant: whether missing LSNs are a row of damage, or else an error.
-    :raise SourceError: LSNs are missing between what is known and what is there, or between
-        segments.
     """
     reached: dict[str, int | None] = {}
     for item in items:

@@ -15,14 +15,7 @@ from binlog_tools.spark.reporting.page import (
     time_text,
 )
 from binlog_tools.spark.reporting.readings import Readings, server_text
-from binlog_tools.spark.reporting.series import (
-    ALL,
-    OTHERS,
-    Flow,
-    Summary,
-    summaries,
-    whole_summary,
-)
+from binlog_tools.spark.reporting.series import OTHERS, Flow, Summary, summaries, whole_summary
 
 MAX_FINDINGS: Final = 8
 """The weightiest: who reads more than that reads the figures."""
@@ -63,13 +56,6 @@ WORKER_TIMES: Final = 3.0
 RESTARTS_A_DAY: Final = 3.0
 """More than two deploys a day: something ends the server."""
 
-WORSE: Final = 2.0
-"""Times what it was in the other period."""
-
-LEAST_WORSE_NS: Final = 10e6
-"""Of a p95 that has become longer: below 10 ms nobody notices."""
-
-
 NO_SAMPLE: Final = (
     "To see what they have in common, make the tables in a new folder of events with bodies: "
     "python -m binlog_tools.spark events LOG -o EVENTS --body."
@@ -91,19 +77,12 @@ class Finding(NamedTuple):
     subject: str = ""
 
 
-def findings(now: Readings, before: Readings | None = None) -> list[Finding]:
-    """Return what stands out, the weightiest first; one line a rule, however many tubes break it.
-
-    :param before: the period that the report compares with.
-    """
+def findings(now: Readings) -> list[Finding]:
+    """Return what stands out, the weightiest first; one line a rule, whatever it holds for."""
     rules = [_kinds(now), _dead(now), _workers(now), _restarts(now)]
     if now.flow is not None:
         rows = [row for row in summaries(now.flow) if row.tube != OTHERS]
         rules += [_failing(rows), _waiting(rows), _climbing(now.flow)]
-        if before is not None and before.flow is not None:
-            worse = list(_worse(now.flow, before.flow))
-            rules += [iter([each for each in worse if each.figure == figure])
-                      for figure in ("wait", "run", "flow")]  # fmt: skip
     found = [each for rule in rules for each in _together(list(rule))]
     found.sort(key=lambda finding: (-finding.weight, finding.text))
     return found[:MAX_FINDINGS]
@@ -166,33 +145,6 @@ def _climbing(flow: Flow) -> Iterator[Finding]:
             )  # fmt: skip
 
 
-def _worse(now: Flow, before: Flow) -> Iterator[Finding]:
-    olds = {row.tube: row for row in (whole_summary(before), *summaries(before))}
-    for row in (whole_summary(now), *summaries(now)):
-        old = olds.get(row.tube)
-        if old is None or row.tube == OTHERS:
-            continue
-        place, tube = (row.tube, "") if row.tube == ALL else (f"tube {row.tube}", row.tube)
-        for name, new_ns, old_ns, count in (
-            ("wait", row.wait[1], old.wait[1], min(row.wait_count, old.wait_count)),
-            ("run", row.run[1], old.run[1], min(row.run_count, old.run_count)),
-        ):
-            if count >= FEW_LENGTHS and new_ns >= LEAST_WORSE_NS and new_ns >= WORSE * old_ns:
-                yield Finding(
-                    new_ns / old_ns if old_ns else WORSE,
-                    f"p95 of the {name} in {place} is {length_text(new_ns)}; in the period "
-                    f"compared with it was {length_text(old_ns)}.", name, tube,
-                )  # fmt: skip
-        if min(row.runs, old.runs) >= FEW_RUNS and row.failed >= FAILED_SHARE * row.runs:
-            new, gone = row.failed / row.runs, old.failed / old.runs
-            if new >= WORSE * gone:
-                yield Finding(
-                    min(100.0, new / gone) if gone else new / FAILED_SHARE,
-                    f"In {place}, {100 * new:.1f} % of runs failed; in the period compared with "
-                    f"{100 * gone:.1f} %.", "flow", tube,
-                )  # fmt: skip
-
-
 def _kinds(now: Readings) -> Iterator[Finding]:
     total = sum(kind["failures"] for kind in now.kinds)
     for kind in now.kinds[:1]:
@@ -239,16 +191,15 @@ def _workers(now: Readings) -> Iterator[Finding]:
 
 
 def _restarts(now: Readings) -> Iterator[Finding]:
-    restarts = [mark for mark in now.marks if mark.kind != "deploy"]
-    if now.flow is None or len(restarts) < RESTARTS_A_DAY:
+    if now.flow is None or len(now.marks) < RESTARTS_A_DAY:
         return
     days = max(1.0, (now.flow.survey.last - now.flow.survey.start) / 86_400)
-    if len(restarts) >= RESTARTS_A_DAY * days:
-        kills = sum(mark.kind == "kill" for mark in restarts)
+    if len(now.marks) >= RESTARTS_A_DAY * days:
+        kills = sum(mark.kind == "kill" for mark in now.marks)
         yield Finding(
-            len(restarts) / days / RESTARTS_A_DAY,
-            f"Servers were restarted {len(restarts)} times in {seconds_text(days * 86_400)}, "
-            f"{kills} of them after a kill or crash, last at {time_text(restarts[-1].at)}.",
+            len(now.marks) / days / RESTARTS_A_DAY,
+            f"Servers were restarted {len(now.marks)} times in {seconds_text(days * 86_400)}, "
+            f"{kills} of them after a kill or crash, last at {time_text(now.marks[-1].at)}.",
             "marks",
         )  # fmt: skip
 

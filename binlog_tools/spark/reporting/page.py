@@ -1,9 +1,5 @@
-"""The report as it is written: one page that fetches nothing, or JSON, the numbers only, which the
-server's console shows.
-
-All that comes from a log is in one block of JSON, with what cannot be printed escaped; the page's
-script writes it as text.  The page's policy lets run that script only, by its hash.  Figures are
-drawn by uPlot: it is 51 KB, where Vega-Lite is 800 KB and needs ``eval``, which a policy forbids.
+"""The report as it is written: one page that fetches nothing, or JSON.  All that comes from a log
+is one block of JSON, which the page's only script, allowed by its hash, writes as text.
 """
 
 import json
@@ -77,12 +73,7 @@ MAX_PAGE_BYTES: Final = 1_000_000
 
 
 def width_for(seconds: float, steps: int, least: int = MINUTE_S) -> int:
-    """The narrowest width with which a time fits in so many steps.
-
-    :param seconds: the time; ``steps`` is 1 or more.
-    :param least: no narrower than that.
-    :return: seconds, one of `WIDTHS`, or a multiple of the last.
-    """
+    """Return the narrowest width, in seconds, with which a time fits in so many steps."""
     for width in WIDTHS:
         if width >= least and seconds <= width * (steps - 1):
             return width
@@ -107,9 +98,7 @@ UPLOT: Final = ("beanstalk_twisted", "web/static/uPlot.iife.min.js", "web/static
 
 
 class Table(NamedTuple):
-    """:ivar key: its id on the page.
-    :ivar rows: numbers, texts or None.
-    """
+    """A table of numbers, texts or None; ``key`` is its id on the page."""
 
     key: str
     title: str
@@ -119,12 +108,10 @@ class Table(NamedTuple):
 
 
 class Content(NamedTuple):
-    """:ivar tiles: a number, what it is, and what it was in the other period.
-    :ivar notes: what is not known, in sentences.
-    :ivar findings: what to look at first: ``text``, ``figure`` (a table's key, or `depth`, `flow`,
-        `wait`, `run`), ``tube``.
-    :ivar periods: what the figures are drawn of, the period and the one it is compared with.
-    :ivar marks: ``at``, ``kind``, ``text``.
+    """What is shown.
+
+    :ivar findings: what to look at first: ``text``, ``figure`` (its key), ``tube``.
+    :ivar period: what the figures are drawn of; None: there are none.
     """
 
     title: str
@@ -133,7 +120,7 @@ class Content(NamedTuple):
     tables: Sequence[Table]
     notes: Sequence[str] = ()
     findings: Sequence[Mapping[str, Any]] = ()
-    periods: Sequence[Mapping[str, Any]] = ()
+    period: Mapping[str, Any] | None = None
     marks: Sequence[Mapping[str, Any]] = ()
 
 
@@ -142,7 +129,7 @@ STEPS: Final = "steps"
 
 
 def as_json(content: Content) -> str:
-    """``{"title", "text", "tiles": [[number, what, before]], "notes", "findings", "tables":
+    """``{"title", "text", "tiles": [[number, what]], "notes", "findings", "tables":
     [{"title", "text", "head", "rows"}]}``.
     """
     tables = [

@@ -42,10 +42,7 @@ UNLOGGED: Final = ("restart", "unlogged")
 
 @dataclass
 class _Times:
-    """Moments of rows, and where they belong.
-
-    :ivar tubes: of each row, the place in `Series.names` of ``flow.tubes``.
-    """
+    """Moments of rows in a period; ``tubes``: the place of each row in `Series.names`."""
 
     flow: Flow
     period: Period
@@ -61,10 +58,7 @@ class _Times:
 
 
 def refine(flow: Flow, attempts: Rows, lifetimes: Rows, period: Period, coarser: int = 1) -> None:
-    """Give a flow figures in steps of seconds, if there is room for such.
-
-    What stood in the queue is known by the minute only.
-    """
+    """Give a flow figures in steps of seconds, if there is room."""
     whole, tubes = in_steps(flow.survey, flow.tubes.names, coarser, least=1)
     if tubes.width >= MINUTE_S:
         return
@@ -127,12 +121,7 @@ Row = dict[str, Any]
 
 
 class Mark(NamedTuple):
-    """A moment that figures show.
-
-    :ivar at: seconds since the epoch.
-    :ivar kind: ``deploy``; or how the server had ended before this start: ``kill`` or, in order,
-        ``stop``.
-    """
+    """A start of a server, in seconds, and how it had ended: ``kill`` or, in order, ``stop``."""
 
     at: float
     kind: str
@@ -141,11 +130,7 @@ class Mark(NamedTuple):
 
 @dataclass
 class DeadLetters:
-    """The dead letters of a tube that died for one reason.
-
-    :ivar oldest: when the first of them died, ``newest`` the last, seconds since the epoch; None if
-        that is not known.
-    """
+    """Dead letters of a tube and reason, and when the first and last died, seconds, if known."""
 
     jobs: int
     oldest: float | None
@@ -189,11 +174,7 @@ class Readings:
 
 
 class Selection(NamedTuple):
-    """What to read.
-
-    :ivar tables: the directory, or URL, that the tables are in, each in one that is named after it.
-    :ivar events: the events table, for bodies and damages; None: there is none.
-    """
+    """The folder of tables to read, an events table for bodies and damages, and a period."""
 
     tables: str
     events: str | None = None
@@ -201,9 +182,7 @@ class Selection(NamedTuple):
 
 
 def read(selection: Selection, coarser: int = 1) -> Readings:
-    """:param coarser: so many times fewer steps than there may be.
-    :raise TableError: there is no table, or one cannot be read, or they were not finished.
-    """
+    """Read tables; raise TableError if there is none, or they were not finished."""
     opened = {name: open_table(within(selection.tables, name)) for name in KNOWN}
     found = {name: rows for name, rows in opened.items() if rows is not None}
     if not found:
@@ -234,9 +213,7 @@ def read(selection: Selection, coarser: int = 1) -> Readings:
 
 
 def _refuse_unfinished(place: str, found: Mapping[str, Rows]) -> None:
-    """:raise TableError: the tables have reached different records: a run makes them, or was
-    killed.
-    """
+    """Raise TableError if the tables have reached different records."""
     servers = {server for batch in found[STARTS].batches(["server"])
                for server in batch["server"].to_pylist()}  # fmt: skip
     reached = {tuple(sorted(rows.progress(servers).items())) for rows in found.values()}
@@ -309,9 +286,7 @@ def _read_poison(readings: Readings, rows: Rows) -> None:
 
 
 def _failing_since(batch: pa.RecordBatch, start: float) -> pa.RecordBatch:
-    """Those kinds of jobs that have failed since then, or of which it is not known when they
-    did.
-    """
+    """Return the kinds of jobs that have failed since then, or nobody knows when."""
     if "last" not in batch.schema.names:
         return batch
     return batch.filter(pa.array(~(seconds_of(batch["last"]) < start)))
@@ -373,10 +348,7 @@ def _most(
 
 
 def _look_at_events(readings: Readings, place: str) -> None:
-    """Places that could not be read, and a body of each kind that has no sample.
-
-    :raise TableError: there is no events table.
-    """
+    """Count places that could not be read, and take a body of each kind without a sample."""
     rows = open_table(place)
     if rows is None:
         raise TableError("TABLE_NOT_FOUND", f"{place}: there is no events table")

@@ -1,15 +1,20 @@
-"""What stands in the report: numbers above, figures along the time, and tables."""
+"""What stands in the report: numbers above, figures along the time, tables; and how it is made."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from binlog_tools.spark.reporting.findings import NO_SAMPLE, findings, worker_text
 from binlog_tools.spark.reporting.page import (
+    COARSEST,
+    MAX_PAGE_BYTES,
     MINUTE_S,
     Content,
     Table,
+    as_json,
+    as_page,
     count_text,
     length_text,
     moment_text,
@@ -23,6 +28,8 @@ from binlog_tools.spark.reporting.readings import (
     MINUTES,
     ROWS,
     Readings,
+    Selection,
+    read,
     server_text,
 )
 from binlog_tools.spark.reporting.series import (
@@ -124,33 +131,17 @@ DEAD_ROWS: Final = 100
 """Pairs of tube and reason, those with most dead letters."""
 
 
-def content_of(
-    now: Readings, title: str, before: Readings | None = None, taken: str = ""
-) -> Content:
-    """All that the report says.  The same readings give the same.
-
-    :param before: a period to compare with.
-    :param taken: which period was taken, and why; empty: the one that was asked for.
-    """
-    shown = [now] if before is None else [now, before]
+def content_of(now: Readings, title: str, taken: str = "") -> Content:
+    """Return all that the report says.  The same readings give the same."""
     return Content(
-        title, _span_text(now, before, taken), list(_tiles(now, before)),
-        list(_tables(now, before)),
-        notes=[*gaps(now), *(f"In the other period: {each}" for each in _gaps_of(before))],
-        findings=[found._asdict() for found in findings(now, before)],
-        periods=[_period(each.flow, each.period) for each in shown if each.flow is not None],
+        title, _span_text(now, taken), list(_tiles(now)), list(_tables(now)),
+        notes=list(gaps(now)), findings=[found._asdict() for found in findings(now)],
+        period=None if now.flow is None else _period(now.flow),
         marks=[mark._asdict() for mark in now.marks],
     )  # fmt: skip
 
 
-def _gaps_of(before: Readings | None) -> Iterator[str]:
-    if before is not None:
-        # What is wrong with the tables was said of the first period.
-        said = Readings(before.period, flow=before.flow)
-        yield from gaps(said)
-
-
-def _span_text(now: Readings, before: Readings | None, taken: str) -> str:
+def _span_text(now: Readings, taken: str) -> str:
     told = f"{taken[0].upper()}{taken[1:]}." if taken else ""
     if now.flow is None:
         return told
@@ -162,36 +153,22 @@ def _span_text(now: Readings, before: Readings | None, taken: str) -> str:
         steps += f" (tubes: {width_text(tubes.width)})"
     if now.flow.fine is not None:
         steps += f", what stands in the queue in {width_text(now.flow.whole.width)} steps"
-    compared = before.flow if before is not None else None
-    than = "" if compared is None or taken else f" Compared with {_between(compared)}."
     return (
         f"{count_text(len(found.edges), 'server')}, {count_text(len(found.totals), 'tube')}; "
-        f"{_between(now.flow)} UTC, {steps}.{than} {told}".rstrip()
+        f"{time_text(found.start)} to {time_text(found.last + MINUTE_S)} UTC, {steps}. "
+        f"{told}".rstrip()
     )
 
 
-def _between(flow: Flow) -> str:
-    return f"{time_text(flow.survey.start)} to {time_text(flow.survey.last + MINUTE_S)}"
-
-
-def _tiles(now: Readings, before: Readings | None) -> Iterator[tuple[str, ...]]:
-    """A number, what it is, and what it was in the other period."""
-    whole = whole_summary(now.flow) if now.flow is not None else None
-    old = whole_summary(before.flow) if before is not None and before.flow is not None else None
-    if whole is not None:
-        olds = [""] * 9 if old is None else [number for number, _ in _numbers(old)]
-        yield from ((*pair, then) for pair, then in zip(_numbers(whole), olds, strict=False))
+def _tiles(now: Readings) -> Iterator[tuple[str, str]]:
+    """Yield numbers, and what they are."""
+    if now.flow is not None:
+        yield from _numbers(whole_summary(now.flow))
     elif now.outcomes and now.period == ALWAYS:
-        yield f"{now.outcomes['alive']:,}", "jobs still there", ""
-    others = Readings() if before is None else before
-    for name in ("died", "worker_count"):
-        count, then = getattr(now, name), getattr(others, name)
-        if count or then:
-            yield f"{count:,}", _COUNTS[name], "" if before is None else f"{then:,}"
-
-
-_COUNTS: Final = {"died": "dead letters", "worker_count": "worker connections"}
-"""What the numbers of `Readings` are called that are of the period."""
+        yield f"{now.outcomes['alive']:,}", "jobs still there"
+    for count, what in ((now.died, "dead letters"), (now.worker_count, "worker connections")):
+        if count:
+            yield f"{count:,}", what
 
 
 def _numbers(row: Summary) -> Iterator[tuple[str, str]]:
@@ -204,10 +181,8 @@ def _numbers(row: Summary) -> Iterator[tuple[str, str]]:
     yield f"{sum(row.depth.values()):,}", "jobs still there at the end"
 
 
-def _tables(now: Readings, before: Readings | None) -> Iterator[Table]:
+def _tables(now: Readings) -> Iterator[Table]:
     if now.flow is not None:
-        if before is not None and before.flow is not None:
-            yield _compared(now.flow, before.flow)
         yield _tubes(now.flow)
     if now.dead:
         yield _dead_letters(now)
@@ -250,33 +225,6 @@ def _tube_row(row: Summary) -> list[Any]:
 
 def _named(share: float) -> str:
     return f"p{share * 100:.0f}"
-
-
-def _compared(now: Flow, before: Flow) -> Table:
-    olds = {row.tube: row for row in (whole_summary(before), *summaries(before))}
-    rows = []
-    for row in (whole_summary(now), *summaries(now)):
-        pairs = zip(_sides(row), _sides(olds.pop(row.tube, None)), strict=True)
-        rows.append([row.tube, *(side for pair in pairs for side in pair)])
-    for old in olds.values():
-        pairs = zip(_sides(None), _sides(old), strict=True)
-        rows.append([old.tube, *(side for pair in pairs for side in pair)])
-    what = ("put", "deleted", "failed", "wait p95", "run p95", "ready")
-    return Table(
-        "compare", "Two periods side by side",
-        f"Now: {_between(now)}; then: {_between(before)}, UTC. Ready: jobs at the end. What is "
-        "unknown in one is -.",
-        ["tube", *(f"{name} {when}" for name in what for when in ("now", "then"))], rows,
-    )  # fmt: skip
-
-
-def _sides(row: Summary | None) -> list[Any]:
-    if row is None:
-        return [None] * 6
-    return [
-        row.totals["puts"], row.totals["deletes"], share_text(row.failed, row.runs),
-        length_text(row.wait[1]), length_text(row.run[1]), row.depth["ready"],
-    ]  # fmt: skip
 
 
 def _dead_letters(now: Readings) -> Table:
@@ -351,7 +299,7 @@ def _workers(now: Readings) -> Table:
 
 def _marks(now: Readings) -> Table:
     return Table(
-        "marks", "Restarts and deploys",
+        "marks", "Restarts",
         "As the figures mark them. A start is named by how the server had ended before: in order "
         "(stop) or not (kill).",
         ["time (UTC)", "what", "text"],
@@ -384,17 +332,14 @@ def _steps(whole: Series) -> Table:
     )  # fmt: skip
 
 
-def _period(flow: Flow, period: Period) -> dict[str, Any]:
-    """:return: ``begin``, what figures of two periods are laid over each other by; if there are
-    ``fine`` steps, the others have only what stood in the queue.
-    """
-    begin = period.start if np.isfinite(period.start) else flow.whole.start
+def _period(flow: Flow) -> dict[str, Any]:
+    """Return what is drawn: where there are ``fine`` steps, the others have only depths."""
     if flow.fine is None:
-        return {"begin": begin, "whole": _drawn(flow.whole), "tubes": _drawn(flow.tubes)}
+        return {"whole": _drawn(flow.whole), "tubes": _drawn(flow.tubes)}
     fine = {"whole": _drawn(flow.fine[0]), "tubes": _drawn(flow.fine[1])}
     standing = (*STATES, "oldest")
-    return {"begin": begin, "whole": _drawn(flow.whole, standing),
-            "tubes": _drawn(flow.tubes, standing), "fine": fine}  # fmt: skip
+    return {"whole": _drawn(flow.whole, standing), "tubes": _drawn(flow.tubes, standing),
+            "fine": fine}  # fmt: skip
 
 
 _NOTHING: Final = ((0, None), (None,))
@@ -402,11 +347,7 @@ _NOTHING: Final = ((0, None), (None,))
 
 
 def _drawn(series: Series, only: Sequence[str] | None = None) -> dict[str, Any]:
-    """What the figures are drawn of: of each tube its numbers by name, without those that are
-    nothing in every step.
-
-    :param only: the names; None: all.
-    """
+    """Return the numbers of each tube, or only these, without those that are never there."""
     numbers: dict[str, Sequence[Sequence[Any]]] = {
         name: values.tolist() for name, values in series.numbers.items() if name != "oldest_ns"
     }
@@ -445,3 +386,61 @@ def _cut(milliseconds: np.ndarray) -> list[float | int | None]:
         None if each != each else int(each) if each >= 100 else float(f"{each:.3g}")
         for each in milliseconds.tolist()
     ]
+
+
+class PeriodError(ValueError):
+    """There is no such time."""
+
+
+def taken(asked: Period = ALWAYS) -> tuple[Period, str]:
+    """Return the minutes that have something of a time, and say which if they are more."""
+    if asked.start >= asked.end:
+        raise PeriodError("--from is not before --to: there is no time between them")
+    start, end = np.floor(asked.start / MINUTE_S), np.ceil(asked.end / MINUTE_S)
+    period = Period(float(start * MINUTE_S), float(end * MINUTE_S))
+    if period == asked:
+        return period, ""
+    return period, f"figures are by the minute: {_text(period)} was taken"
+
+
+def _text(period: Period) -> str:
+    start, end = (time_text(each) if np.isfinite(each) else "" for each in period)
+    if start and end:
+        return f"{start} to {end}"
+    return f"from {start}" if start else f"up to {end}"
+
+
+class Request(NamedTuple):
+    """What to report; ``events``: the table for samples and damage."""
+
+    tables: str
+    title: str
+    period: Period = ALWAYS
+    events: str | None = None
+
+
+class Made(NamedTuple):
+    """A report, the tables that were not there, and which period was taken if not the asked one."""
+
+    page: str
+    json: str
+    absent: tuple[str, ...]
+    is_empty: bool
+    taken: str
+
+    def text_for(self, output: Path) -> str:
+        return self.json if output.suffix == ".json" else self.page
+
+
+def make(request: Request) -> Made:
+    """Return a page of at most `MAX_PAGE_BYTES`: with fewer steps, as long as it is larger."""
+    period, text = taken(request.period)
+    coarser = 1
+    while True:
+        now = read(Selection(request.tables, request.events, period), coarser)
+        content = content_of(now, request.title, text)
+        page = as_page(content)
+        if len(page) <= MAX_PAGE_BYTES or coarser >= COARSEST:
+            is_empty = now.flow is None and MINUTES not in now.absent
+            return Made(page, as_json(content), now.absent, is_empty, text)
+        coarser *= 2

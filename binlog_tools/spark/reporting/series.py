@@ -1,7 +1,5 @@
-"""What stood, came and went along the time, by tube, and histograms of lengths of time.
-
-A length is kept to three significant digits, rounded down, as in the tables; it and its group are
-one number, so that sorted numbers are sorted by group, then by length.
+"""What stood, came and went along the time, by tube, and histograms of lengths, of three digits.  A
+length and its group are one number, so that sorted numbers are sorted by group, then by length.
 """
 
 from collections import Counter
@@ -20,12 +18,7 @@ from binlog_tools.spark.storing import LOG, Location, StoredTable, holds_table, 
 
 
 class Rows:
-    """A table, read batch by batch: memory holds a batch, not the table.
-
-    :ivar names: its columns; empty if there is no file in it.
-    :ivar progress: `StoredTable.progress`.
-    :ivar is_live: `live` keeps it.
-    """
+    """A table, read batch by batch; ``names``: its columns, ``is_live``: `live` keeps it."""
 
     def __init__(self, place: str, table: StoredTable) -> None:
         self._place = place
@@ -35,9 +28,7 @@ class Rows:
         self.is_live = (table.name or "").startswith("live ")
 
     def batches(self, names: Sequence[str], where: Any = None) -> Iterator[pa.RecordBatch]:
-        """:param where: an expression of pyarrow.dataset; None: all rows.
-        :raise TableError: one of the columns is missing.
-        """
+        """Yield rows that match an expression; raise TableError if a column is missing."""
         if self._found is None:
             return
         if missing := set(names) - self.names:
@@ -52,10 +43,7 @@ class Rows:
 
 
 def open_table(place: str) -> Rows | None:
-    """Return a table, or None if there is none at this place.
-
-    :raise TableError: it is not whole, or cannot be read.
-    """
+    """Return a table, None if there is none; raise TableError if it is not whole."""
     shown = Location.of(place)
     if not shown.names():
         return None
@@ -94,9 +82,7 @@ class Lengths:
         self._loose = 0
 
     def add(self, groups: np.ndarray, maps: Any) -> None:
-        """:param groups: of each row, its group, 0 or more.
-        :param maps: of each row, a map from nanoseconds to how many: an Arrow array of maps.
-        """
+        """Add maps from nanoseconds to how many, each to its row's group."""
         # Of a slice, `keys` gives those of the whole; `offsets` says where the slice is.
         offsets = maps.offsets.to_numpy(zero_copy_only=False)
         first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
@@ -141,10 +127,7 @@ class Lengths:
         return np.bincount(codes // SLOTS, counts, groups).astype(np.int64)[:groups]
 
     def percentiles(self, shares: Sequence[float], groups: int) -> np.ndarray:
-        """Of each group and share, the least length that so many are no longer than.
-
-        :return: nanoseconds, float64, shaped (shares, groups); NaN where a group has none.
-        """
+        """Return, shaped (shares, groups), the least length that such a share does not exceed."""
         codes, counts = self._settle()
         found = np.full((len(shares), groups), np.nan)
         if not len(codes):
@@ -185,11 +168,7 @@ ALWAYS: Final = Period()
 
 @dataclass
 class Survey:
-    """What is known before the time is cut into steps.
-
-    :ivar edges: of each server, its first and its last minute, seconds since the epoch.
-    :ivar totals: by tube.
-    """
+    """What is known at first: of servers their first and last minute, of tubes sums."""
 
     edges: dict[str, tuple[int, int]] = field(default_factory=dict)
     totals: dict[str, Counter[str]] = field(default_factory=dict)
@@ -258,10 +237,8 @@ class Series:
 class Flow:
     """All that is known by time.
 
-    :ivar whole: all tubes together; ``tubes`` each of the busiest, in wider steps if need be.
     :ivar hours: jobs put, by day of the week (Monday first) and hour, in UTC.
-    :ivar fine: the same two in steps of seconds, without what stood in the queue; None: there is
-        no room for such, or no table.
+    :ivar fine: the same in steps of seconds, without what stood in the queue; or None.
     """
 
     survey: Survey
@@ -312,9 +289,7 @@ def _widen(edges: dict[str, tuple[int, int]], servers: pa.Array, minutes: np.nda
 
 
 def flow(rows: Rows, period: Period, coarser: int = 1) -> Flow | None:
-    """:param coarser: so many times fewer steps than there may be.
-    :return: None if there is no row in the period.
-    """
+    """Return None if there is no row in the period; ``coarser``: so many times fewer steps."""
     found = survey(rows, period)
     if not found.edges:
         return None
@@ -329,10 +304,7 @@ def flow(rows: Rows, period: Period, coarser: int = 1) -> Flow | None:
 def in_steps(
     found: Survey, names: Sequence[str], coarser: int = 1, least: int = MINUTE_S
 ) -> tuple[Series, Series]:
-    """Series for all tubes together and for each, in as narrow steps as there is room for.
-
-    :param least: seconds that a step has at least.
-    """
+    """Return series for all tubes together and for each, in as narrow steps as there is room."""
     steps = min(WHOLE_STEPS, max(2, TUBE_CELLS // len(names)))
     return (
         _empty(found, [ALL], WHOLE_STEPS // coarser, least),
@@ -366,12 +338,10 @@ SHARES: Final = (0.5, 0.95, 0.99)
 
 
 class Summary(NamedTuple):
-    """:ivar totals: of `series.FLOW`, how many in the period.
-    :ivar depth: of `series.STATES`, how many at its end.
-    :ivar wait: lengths in nanoseconds that `SHARES` of the waits were no longer than, NaN if there
-        was none; likewise ``run``.
-    :ivar wait_count: how many waits ended, of which ``wait`` tells; likewise ``run_count``.
-    :ivar oldest_ns: how long the job had waited that did so longest at the end of a minute.
+    """Numbers of a tube in the period; ``depth`` at its end.
+
+    :ivar wait: lengths that `SHARES` of the waits were no longer than, NaN if there was none.
+    :ivar oldest_ns: the longest wait of a job that still waited at the end of a minute.
     """
 
     tube: str
@@ -393,9 +363,7 @@ class Summary(NamedTuple):
 
 
 def summaries(flow: Flow) -> list[Summary]:
-    """Of the tubes that have numbers of their own, the busiest first, and of the others
-    together.
-    """
+    """Return those of the tubes with numbers of their own, the busiest first, and of the others."""
     return _of(flow.tubes)
 
 

@@ -1,7 +1,5 @@
-"""A segment's bytes into Arrow batches of the columns that are asked for: no Python per row.
-
-The records of many frames are looked at as numbers of 8 bytes, ten to a record: one index for all
-of them, and each column is a gather, a shift and a mask.  A body is copied once, by Arrow.
+"""A segment's bytes into Arrow batches, without Python per row: records are ten numbers of 8 bytes,
+and each column is a gather, a shift and a mask.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -70,10 +68,7 @@ _DEAD_REASONS: Final = pa.array(
 
 
 class Chunk:
-    """The rows of a batch, and what its columns are made of.
-
-    :ivar problems: what is wrong with single rows.
-    """
+    """The rows of a batch, and what its columns are made of; ``problems`` of single rows."""
 
     def __init__(
         self, place: Place, run: Run, rows: Rows, tubes: TubeNames, bodies: Bodies | None,
@@ -112,10 +107,7 @@ Producer = Callable[[Chunk], Any]
 
 
 def numbers(kind: Any, values: npt.NDArray[Any], valid: Mask | None = None) -> Any:
-    """An Arrow array over these numbers, without a copy.
-
-    :param valid: which are there; the others are null.
-    """
+    """Return an Arrow array over these numbers, not copied; those not ``valid`` are null."""
     bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
     under = pa.py_buffer(np.ascontiguousarray(values))
     return pa.Array.from_buffers(kind, len(values), [bits, under])
@@ -264,10 +256,7 @@ def damage_row(
     names: tuple[str, ...], place: Place | None, lsn: int | None, problem: str,
     offset: int | None = None, size: int | None = None,
 ) -> Any:  # fmt: skip
-    """A batch of one row that stands for what cannot be read.
-
-    :param size: how many bytes that are, as far as it is known.
-    """
+    """Return a batch of one row that stands for what cannot be read."""
     row: dict[str, object] = {
         "event": DAMAGE, "lsn": lsn, "problem": problem, "offset": offset, "bytes": size,
     }  # fmt: skip
@@ -302,15 +291,11 @@ def batches(
     tubes: Mapping[int, bytes] | None = None, window_bytes: int = WINDOW_BYTES,
     told_before: int = 0,
 ) -> Iterator[Any]:  # fmt: skip
-    """The records of a stretch, in LSN order, in batches of at most `BATCH_ROWS` rows, or of one
-    frame; none is empty.
+    """Yield the records of a stretch in batches of at most `BATCH_ROWS` rows, or of one frame.
 
     :param buffer: the segment from its first byte, to the end of the stretch or further.
-    :param tubes: names that are known from elsewhere; None: the frames before the stretch are
-        searched for them.
+    :param tubes: known names; None: the frames before the stretch are searched for them.
     :param told_before: damage that begins before this LSN is left out.
-    :raise SourceError: ``BINLOG_DAMAGED`` if ``wanted.damage`` is ``fail``;
-        ``BINLOG_UNKNOWN_FORMAT``, ``BINLOG_NUMBER_TOO_LARGE``.
     """
     if place.header.flags & REHOMED and "incarnation" in wanted.columns:
         place = place._replace(starts=lsns_of(buffer, place.header, Start.kind))

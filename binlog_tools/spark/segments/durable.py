@@ -1,7 +1,5 @@
-"""How far a segment that is being written may be read: what the watermark says is durable.
-
-What is above it may be withdrawn when the server starts after a crash, and its LSNs given to other
-bytes; docs/binlog-format.md, "Torn or damaged".
+"""How far a segment that is being written may be read: what is above the watermark may be withdrawn
+when the server starts after a crash (docs/binlog-format.md, "Torn or damaged").
 """
 
 from collections.abc import Callable, Sequence
@@ -27,12 +25,7 @@ READ_BYTES: Final = 1 << 18
 
 
 class Durable(NamedTuple):
-    """What of a stretch is durable.
-
-    :ivar end: where the last durable frame ends; ``next_lsn``, the LSN behind it.
-    :ivar first_ns: when the first of these frames was built, ``last_ns`` the last one; 0 if there
-        is none.
-    """
+    """What of a stretch is durable, and when its first and last frames were built; 0: none."""
 
     end: int
     next_lsn: int
@@ -79,10 +72,8 @@ class _Frontier:
 def durable_part(
     buffer: memoryview, header: SegmentHeader, stretch: Stretch, is_complete: bool = False
 ) -> Durable:
-    """What of a stretch at the end of a segment is durable, damage within it included.
+    """Return what of a stretch at the end of a segment is durable, damage within it included.
 
-    :param buffer: what the stretch's offsets count in: a segment, or a copy of its end.
-    :param stretch: from the first frame, or another one that is durable, to the end of the file.
     :param is_complete: all that was written is known to be durable, since there is a successor.
     """
     frontier, last, is_short = _Frontier(stretch), None, False
@@ -113,9 +104,7 @@ def durable_part(
 def _break(
     buffer: memoryview, header: SegmentHeader, stretch: Stretch, last: Run | None, hole: Hole
 ) -> tuple[int, int]:
-    """Where a hole begins, and with which LSN: of the frame before it only the header was looked
-    at, and what is wrong may begin there.
-    """
+    """Return where a hole begins, or the frame before it, if that is not sound."""
     if last is not None:
         at = int(last.offset[-1])
         if not isinstance(frames.decode(buffer, at, stretch.end, header.salt), Frame):
@@ -144,10 +133,7 @@ def _ends_in_order(buffer: memoryview, header: SegmentHeader, run: Run) -> bool:
 def durable_end(
     read: Callable[[int, int], Buffer], header: SegmentHeader, end: int, next_lsn: int
 ) -> tuple[int, int]:
-    """How far a segment that grows is durable now, as far as it is intact: byte and LSN.
-
-    :param end: where it was durable before, with the LSN there.
-    """
+    """Return byte and LSN up to which a growing segment is durable, from where it was before."""
     watermark, at, lsn, want = next_lsn - 1, end, next_lsn, READ_BYTES
     seen: list[Run] = []
     while True:

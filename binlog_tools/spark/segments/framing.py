@@ -1,8 +1,5 @@
-"""The frames of a segment and their records, many at once, as columns of numbers.
-
-A window of the file is searched for the magic of frames; those found are believed as far as each
-begins where the one before it ends, with the LSN that follows.  Where that breaks,
-`reading.hole_at` says what is wrong: so there is one rule of what damage is.
+"""The frames of a segment and their records, many at once.  Frames are believed as far as each
+begins where the one before ends, with the next LSN; there `reading.hole_at` says what is wrong.
 """
 
 import zlib
@@ -39,9 +36,7 @@ _HIGH: Final = np.uint64(32)
 
 
 class Run(NamedTuple):
-    """Frames that follow each other; each column has a number for each of them.  ``end`` and
-    ``next_lsn`` are those behind the last one.
-    """
+    """Columns of frames that follow each other."""
 
     offset: Ints
     length: Ints
@@ -82,12 +77,7 @@ def runs(
     buffer: memoryview, header: SegmentHeader, stretch: Stretch, verify: Verify = "frames",
     window_bytes: int = WINDOW_BYTES,
 ) -> Iterator[Run | Hole]:  # fmt: skip
-    """All frames of a stretch, in order, and what is between them.  Checksums of heaps are not
-    looked at: see `bad_heaps`.
-
-    :param buffer: the segment from its start.
-    :return: runs of at most a window, or of one frame.
-    """
+    """Yield all frames of a stretch, in order, and what is between them, without checking heaps."""
     limit = min(stretch.end, len(buffer))
     words = words_of(buffer[:limit])
     at, lsn = stretch.start, stretch.first_lsn
@@ -116,9 +106,7 @@ def runs(
 def _run_at(
     buffer: memoryview, words: Words, salt: int, stretch: Stretch, window_bytes: int
 ) -> Run:
-    """The frames that begin in a window at the start of a stretch, as far as their headers agree;
-    none if there is no good one.
-    """
+    """Return the good frames that begin in a window at the start of a stretch."""
     stop = min(stretch.end - FRAME_HEADER_BYTES, stretch.start + window_bytes)
     first = stretch.start // 8
     found = np.flatnonzero(words[first : stop // 8 + 1] == _MAGIC) + first
@@ -198,10 +186,7 @@ def bad_heaps(buffer: memoryview, run: Run) -> Ints:
 def is_intact(
     buffer: memoryview, header: SegmentHeader, stretch: Stretch, verify: Verify, with_bodies: bool
 ) -> bool:
-    """Whether there is no damage in a stretch.
-
-    :param with_bodies: whether that in bodies counts, which only ``verify="frames"`` finds.
-    """
+    """Return True if there is no damage in a stretch; with bodies if ``verify`` is "frames"."""
     checks_heaps = with_bodies and verify == "frames"
     return not any(
         isinstance(piece, Hole) or (checks_heaps and len(bad_heaps(buffer, piece)))
@@ -326,9 +311,7 @@ def lsns_of(buffer: memoryview, header: SegmentHeader, kind: int) -> tuple[int, 
 
 
 class Slices(NamedTuple):
-    """:ivar total: how many rows there are.
-    :ivar rows: those that have a piece, ascending; ``starts``, where in the segment.
-    """
+    """Pieces of a segment for some of ``total`` rows, ascending."""
 
     buffer: memoryview
     total: int
@@ -344,9 +327,7 @@ class Slices(NamedTuple):
         return self._alternating().take(pa.array(indices, pa.int64(), mask=none))
 
     def _alternating(self) -> Any:
-        """A piece, what is between it and the next one, and so on: an array over the segment, not
-        copied.
-        """
+        """Return a piece, what is between it and the next one, and so on, over the segment."""
         if not len(self.rows):
             return pa.array([b""], pa.binary())
         ends = self.starts + self.lengths

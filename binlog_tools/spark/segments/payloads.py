@@ -40,17 +40,10 @@ _CHECKSUM: Final = "the checksum of its body is wrong"
 
 
 class Bodies:
-    """The bodies of some rows.
-
-    :ivar rows: those that have one, ``starts`` where it begins in the segment, ``lengths`` without
-        extensions.
-    :ivar problems: rows whose body cannot be given, and why; they are not in ``rows``.
-    """
+    """The bodies of some rows, without extensions; ``problems``: rows that have none, and why."""
 
     def __init__(self, buffer: memoryview, run: Run, rows: Rows, bad_heaps: Ints) -> None:
-        """:param bad_heaps: the frames whose heap as a whole does not check: each body of theirs
-        has to, by itself.
-        """
+        """Take the bodies; each of a frame in ``bad_heaps`` has to check by itself."""
         self._buffer = buffer
         self._count = len(rows)
         self._sizes_of_bad: dict[int, int] = {}
@@ -141,10 +134,7 @@ _NONE: Final = Extension(_NO_ROWS, _NO_ROWS, _NO_ROWS)
 
 
 class TagColumns:
-    """The tags of some rows.
-
-    :ivar problems: rows whose tags cannot be given, and why.
-    """
+    """The tags of some rows; ``problems``: rows whose tags cannot be given, and why."""
 
     def __init__(self, buffer: memoryview, run: Run, rows: Rows, checks: bool) -> None:
         """:param checks: whether the checksums of their data are looked at."""
@@ -213,9 +203,7 @@ class TagColumns:
         self._found = {tag: self._joined(found) for tag, found in parts.items()}
 
     def _next(self, open_: Extension, last: Ints) -> tuple[Ints, Ints, Mask]:
-        """:param open_: rows, where their next extension begins, and where their extensions end.
-        :return: the tag and the length of each, and whether they can be right.
-        """
+        """Return the tag and length of each next extension, and whether they can be right."""
         _, at, ends = open_
         has_head = at + 4 <= ends
         at = np.where(has_head, at, 0)
@@ -257,11 +245,7 @@ class TagColumns:
         return self._texts(self._policies)
 
     def numbers(self, tag: int, at: int, size: int) -> tuple[Ints, Mask]:
-        """A number in an extension.
-
-        :param at: where in it, ``size`` bytes.
-        :return: of each row, and which rows have one.
-        """
+        """Return of each row a number of an extension, and which rows have one."""
         values, valid = np.zeros(self._count, np.int64), np.zeros(self._count, bool)
         rows, starts, _ = self._found.get(tag, _NONE)
         values[rows], valid[rows] = self._number(starts + at, size), True
@@ -326,10 +310,7 @@ class TubeNames:
 
 
 def tubes_named(buffer: memoryview, run: Run, rows: Rows) -> dict[int, bytes]:
-    """The names that some frames say, and whose own checksum holds.
-
-    :param rows: all records of the run.
-    """
+    """Return the names that some frames say, and whose own checksum holds."""
     places = np.flatnonzero(rows.byte(TYPE) == TubeDef.kind)
     if not len(places):
         return {}

@@ -33,10 +33,7 @@ RECORDS: Final[Mapping[Records, Collection[int]]] = {
 
 
 class Stretch(NamedTuple):
-    """Bytes of a segment, from the beginning of one frame to the end of another.
-
-    :ivar first_lsn: of the frame at ``start``.
-    """
+    """Bytes from a frame, of ``first_lsn``, to the end of another."""
 
     start: int
     end: int

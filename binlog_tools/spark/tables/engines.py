@@ -1,7 +1,5 @@
-"""Two engines for the same functions: this process, and the tasks of Spark.
-
-Each reads the new events and the open ones, brings the events of whole jobs together, and yields
-what `pieces_of` makes of them.
+"""Two engines for the same functions, this process and the tasks of Spark: each brings the events
+of whole jobs together, new and open ones, and yields what `pieces_of` makes of them.
 """
 
 from collections import defaultdict
@@ -19,18 +17,18 @@ from binlog_tools.spark.histories.lifetimes import attempts_of, lifetimes_of, sn
 from binlog_tools.spark.histories.records import (
     CARRIED,
     EVENTS,
-    GONE,
     NO_RECORDS,
     NO_ROW,
     OF_STARTS,
     TAKEN,
     Groups,
     Starts,
+    State,
     at,
     changes,
     chosen,
+    coded,
     codes,
-    column,
     in_order,
     merged_starts,
     numbers,
@@ -81,9 +79,8 @@ def within(
     events: pa.Table, above: Mapping[str, int], until: Mapping[str, int] | None = None
 ) -> pa.Table:
     """Return the events of servers after these LSNs, and up to others."""
-    servers = column(events, "server").dictionary_encode()
-    names = servers.dictionary.to_pylist()
-    place = servers.indices.fill_null(NO_ROW).to_numpy(zero_copy_only=False)
+    place, servers = coded(events, "server")
+    names = servers.to_pylist()
     lsn = numbers(events, "lsn")
     low = np.array([above.get(name, NO_ROW) for name in names], np.int64)
     fresh = (place != NO_ROW) & (lsn > at(low, place, NO_ROW))
@@ -98,13 +95,12 @@ def cut(events: pa.Table) -> Iterator[tuple[Block, bytes]]:
     events = chosen(events, codes(events, "event", EVENTS) >= 0).combine_chunks()
     if not events.num_rows:
         return
-    servers = column(events, "server").dictionary_encode()
-    server = servers.indices.to_numpy(zero_copy_only=False)
+    server, servers = coded(events, "server")
     block = numbers(events, "job") // BLOCK_JOBS
     order = np.lexsort((block, server))
     events, server, block = events.take(pa.array(order)), server[order], block[order]
     for rows in runs(changes(server, block)):
-        name = servers.dictionary[int(server[rows.start])].as_py()
+        name = servers[int(server[rows.start])].as_py()
         part = events.slice(rows.start, rows.stop - rows.start)
         yield (name, int(block[rows.start])), as_bytes(part)
 
@@ -138,10 +134,7 @@ suspensions counts of minutes that were written before stay as they are.
 
 
 class Plan(NamedTuple):
-    """What an increment is made of.
-
-    :ivar days: by server, the first day that is made again; counted from the epoch.
-    """
+    """What an increment is made of: starts, and by server the first day that is made again."""
 
     starts: Starts
     days: Mapping[str, int]
@@ -153,14 +146,12 @@ class Plan(NamedTuple):
 
 
 def pieces_of(events: pa.Table, plan: Plan) -> dict[str, pa.Table]:
-    """:param events: of whole jobs of one server, by job and LSN.
-    :return: rows by name of the table; besides those ``failing``, ``counters`` and ``open``.
-    """
+    """Return rows by table, and ``failing``, ``counters``, ``open``, of whole jobs of a server."""
     server = events["server"][0].as_py()
     first, next_first = plan.days.get(server, 0), plan.next_days()[server]
     intervals = intervals_of(events, plan.starts)
     last = intervals.jobs.lasts
-    is_gone = intervals.records.state[last] == GONE
+    is_gone = intervals.records.state[last] == State.GONE
     at_ns = np.where(is_gone, intervals.at_ns[last], plan.starts.last_ns[server])
     day = np.maximum(at_ns // DAY_NS, first)
     failing = failing_of(events)
@@ -186,11 +177,7 @@ PIECE_DDL: Final = "name string, rows binary"
 
 
 class Noted(NamedTuple):
-    """What new events say besides the history of jobs.
-
-    :ivar starts: with `STARTS`.
-    :ivar last: by server, the newest LSN.
-    """
+    """What new events say besides the history of jobs: starts, and newest LSNs by server."""
 
     starts: pa.Table
     last: Progress
@@ -219,9 +206,7 @@ class InProcess:
     """In this process: nothing is started, and memory holds the compressed events."""
 
     def pieces(self, events: Rows, above: Progress, planned: Planned) -> Iterator[Piece]:
-        """:param above: LSNs whose events are not wanted any more.
-        :return: nothing if there are no new events.
-        """
+        """Yield nothing if there are no new events."""
         blocks: dict[Block, list[bytes]] = defaultdict(list)
         noted = Noted.together(_cut(events, part, above, blocks) for part in events.parts)
         if not noted.last:

@@ -1,12 +1,11 @@
-"""Brings stored tables up to date: the days that have changed are made again and replaced.
-
-Each table commits by itself, and notes the LSN of each server that it has reached; ``open`` is the
-last.  So a run that was killed is repeated by the next, and a reader that joins tables looks at the
-least of these LSNs.
+"""Replaces the days of stored tables that have changed.  Each table commits by itself, and notes
+the LSN of each server that it has reached; ``open`` is the last: the next run repeats one that was
+killed.
 """
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import date, timedelta
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
@@ -37,6 +36,7 @@ from binlog_tools.spark.histories.records import (
     Ints,
     Starts,
     chosen,
+    coded,
     column,
     merged_starts,
     numbers,
@@ -51,7 +51,7 @@ from binlog_tools.spark.histories.tables import (
     WORKERS,
     of_days,
 )
-from binlog_tools.spark.storing import Layout, Location, StoredTable, open_stored
+from binlog_tools.spark.storing import Layout, Location, Replaced, StoredTable, open_stored
 from binlog_tools.spark.tables.engines import InProcess, Noted, Plan, Progress, Spark, gathered
 from binlog_tools.spark.tasks import Rows, rows_of
 
@@ -142,10 +142,7 @@ Newer = Callable[[Progress], Rows]
 
 
 class Updated(NamedTuple):
-    """A table that was brought up to date.
-
-    :ivar rows: new ones, and those that replace others.
-    """
+    """A table that was brought up to date, and how many rows it has got."""
 
     name: str
     rows: int
@@ -154,13 +151,7 @@ class Updated(NamedTuple):
 def update(
     output: str, newer: Newer, engine: InProcess | Spark, until_ns: int | None = None
 ) -> Iterator[Updated]:
-    """Commit one table after the other; none if there are no new events.
-
-    :param output: the folder of the tables, or its URL.
-    :param newer: with bodies, if there are any: those of jobs that fail are read.
-    :param until_ns: later events are not taken.
-    :raise TableError: see `open_stored`; a column of the events is missing.
-    """
+    """Commit one table after the other; none if there are no new events up to ``until_ns``."""
     Location.of(output).refuse_hopeless()
     stored = {name: open_stored(place_of(output, name), layout) for name, layout in LAYOUTS.items()}
     taken = newer if until_ns is None else lambda known: _until(newer(known), until_ns)
@@ -248,7 +239,8 @@ class _Run:
         if name == OPEN:
             next_days = self._plan.next_days()
             progress |= {_day_of(server): next_days[server] for server in self._noted.last}
-        count, replaced = 0, self._replaced(layout)
+        count = 0
+        replaced: Replaced | None = self._replaced(layout)
         parts = self._spool.take(layout)
         rows = next(parts)
         for more in parts:
@@ -258,20 +250,18 @@ class _Run:
         self._stored[name].write(rows, replaced, progress)
         return Updated(name, count + rows.num_rows)
 
-    def _replaced(self, layout: Layout) -> str | None:
-        """The partitions of a table that this increment has made again."""
-        if not layout.partition_by:
-            return ""
+    def _replaced(self, layout: Layout) -> Replaced:
+        """Choose the partitions of a table that this increment has made again."""
+        servers = self._noted.last.keys()
         if "incarnation" in layout.partition_by:
-            parts = [f"(server = {_sql(server)} AND incarnation >= {first})"
-                     for server, first in self._incarnations().items()]  # fmt: skip
-        elif "date" in layout.partition_by:
-            parts = [f"(server = {_sql(server)} AND date >= '{date}')"
-                     for server in self._noted.last
-                     for date in [np.datetime64(self._days.get(server, 0), "D")]]  # fmt: skip
-        else:
-            parts = [f"server = {_sql(server)}" for server in self._noted.last]
-        return " OR ".join(parts)
+            firsts = self._incarnations()
+            return lambda part: (
+                part["server"] in firsts and part["incarnation"] >= firsts[part["server"]]
+            )
+        if "date" in layout.partition_by:
+            days = {server: _date(self._days.get(server, 0)) for server in servers}
+            return lambda part: part["server"] in days and part["date"] >= days[part["server"]]
+        return lambda part: part.get("server") in servers or not part
 
     def _minutes(self) -> Iterator[pa.Table]:
         added = counters.merged(_unified(self._counters))
@@ -281,9 +271,7 @@ class _Run:
             yield of_days(rows, minute_us * 1000 // counters.DAY_NS)
 
     def _incarnations(self) -> dict[str, int]:
-        """By server, the first incarnation that events tell of, or the one before: later ones end
-        no run of an earlier one.
-        """
+        """Return by server the first incarnation that events tell of, or the one before."""
         firsts: dict[str, int] = {}
         for row in self._noted.starts.to_pylist():
             server, number = row["server"], row["incarnation"]
@@ -328,8 +316,8 @@ def _day_of(server: str) -> str:
     return f"{server}/day"
 
 
-def _sql(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+def _date(day: int) -> date:
+    return date(1970, 1, 1) + timedelta(day)
 
 
 def _unified(tables: Iterable[pa.Table]) -> list[pa.Table]:
@@ -351,11 +339,10 @@ def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _marks(events: pa.Table, wanted: Mapping[str, Ints]) -> pa.Table:
-    servers = column(events, "server").dictionary_encode()
-    place = servers.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    place, servers = coded(events, "server")
     lsn = numbers(events, "lsn")
     found = np.zeros(len(lsn), bool)
-    for number, name in enumerate(servers.dictionary.to_pylist()):
+    for number, name in enumerate(servers.to_pylist()):
         if name in wanted:
             found |= (place == number) & np.isin(lsn, wanted[name])
     events = chosen(events, found & column(events, "body").is_valid().to_numpy(False))
@@ -407,10 +394,7 @@ class Spool:
 
 
 def need(events: Rows, names: Iterable[str]) -> Rows:
-    """Return rows that have these columns of the events table, with their types.
-
-    :raise TableError: they lack one.
-    """
+    """Return rows that have these columns; raise TableError if they lack one."""
     there = {field.name: field.type for field in events.schema}
     missing = [name for name in names if name not in there]
     if missing:

@@ -40,20 +40,17 @@ UNIQUE_S: Final = 86_400
 
 OPTIONS: Final[Mapping[str, str]] = {
     "address": "the server: `HOST:PORT`, `tls://HOST:PORT?ca=FILE`, `unix:PATH`, or "
-    "`beanstalk://A,B` for one queue on several hosts; several with commas: partitions go to them "
-    "in turn",
-    "token": "shown to servers whose address has none, else that of `BEANSTALK_TOKEN`",
-    "tube": "for rows that do not say, `default` by default",
+    "`beanstalk://A,B` for one queue on several hosts; several take partitions in turn",
+    "token": "for servers whose address has none, else that of `BEANSTALK_TOKEN`",
+    "tube": "for rows that do not say, `default`",
     "priority": "likewise, `1024`",
-    "delay": "likewise, in seconds, `0`",
-    "ttr": "likewise, in seconds, `60`",
-    "uniqueSeconds": "seconds that keys are remembered, a `unique_key` from its job's deletion on, "
-    "`86400`",
-    "writeId": "a name that is the same when this write is repeated, and that no other has; in "
-    "`foreachBatch` the query's; without it a repeated write puts all rows again",
+    "delay": "likewise, `0` seconds",
+    "ttr": "likewise, `60` seconds",
+    "uniqueSeconds": "that keys are remembered, a `unique_key` after its job, `86400`",
+    "writeId": "a name of this write, the same when it is repeated; in `foreachBatch` the query's",
     "batchId": "in `foreachBatch`, the number of the batch",
-    "window": "jobs that are sent together, 1 to 1000, `1000` by default",
-    "retryTimeout": "seconds that a server may take nothing at all before the task fails, `60`",
+    "window": "jobs sent together, at most `1000`",
+    "retryTimeout": "seconds that a server may take nothing, `60`",
     "timeout": "seconds that a reply may take, `60`",
     "resultPath": "a file for the counts, as JSON",
 }
@@ -64,14 +61,8 @@ SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 
 
 class SinkOptions(NamedTuple):
-    """As the user has given them.
+    """As the user has given them; the tube and the three after it are for rows that do not say.
 
-    :ivar servers: a task writes to the one whose turn it is, by the number of its partition.
-    :ivar tube: this one and the next three are for rows that do not say.
-    :ivar retry_s: how long a server may take nothing at all.
-    :ivar timeout_s: how long a reply may take.
-    :ivar result_path: file for the counts, empty: none.
-    :ivar unique_s: how long keys are remembered.
     :ivar write: names the write when it is repeated, empty: it is not; with its batch, if any.
     """
 
@@ -178,11 +169,7 @@ def _seconds(given: Mapping[str, str], name: str, default: float) -> float:
 
 
 class Tag(NamedTuple):
-    """A tag that a column stands for (docs/extensions.md, "Tags").
-
-    :ivar word: what it begins with on the line.
-    :ivar number: the column of the number behind the key; empty: it has none.
-    """
+    """A tag: its word on the line, and the column of the number after its key, if any."""
 
     word: str
     number: str = ""
@@ -202,33 +189,27 @@ TEXT: Final = ("binary", "string")
 NUMBER: Final = ("tinyint", "smallint", "int", "bigint")
 
 COLUMNS: Final = (
-    Column("body", "binary or string", "the job itself; strings are written as UTF-8"),
-    Column("tube", "binary or string", "where it goes"),
-    Column("priority", "any whole number", "0 is the most urgent"),
-    Column("delay", "any whole number", "seconds until it is ready"),
-    Column("ttr", "any whole number", "seconds that a worker has for it"),
-    Column("unique_key", "binary or string", "at most one job of its tube has this key"),
-    Column("unique_s", "any whole number", "seconds that the key is remembered after the job's "
-           "deletion"),
-    Column("concurrency_key", "binary or string", "at most `concurrency_limit` jobs with it are "
-           "reserved at a time"),
-    Column("concurrency_limit", "any whole number", "1 or more; 1 where it is null"),
-    Column("job_group", "binary or string", "the job is one of this group"),
-    Column("after", "binary or string", "it waits until all jobs of this group are deleted"),
-    Column("metadata", "binary or string", "its [metadata](extensions.md#metadata), "
-           "percent-encoded"),
-)  # fmt: skip
+    Column("body", "text", "the job itself"),
+    Column("tube", "text", "where it goes"),
+    Column("priority", "number", "0 is the most urgent"),
+    Column("delay", "number", "seconds until it is ready"),
+    Column("ttr", "number", "seconds that a worker has"),
+    Column("unique_key", "text", "at most one job of its tube has it"),
+    Column("unique_s", "number", "seconds that it outlives the job"),
+    Column("concurrency_key", "text", "at most `concurrency_limit` jobs with it are reserved"),
+    Column("concurrency_limit", "number", "1 or more, `1`"),
+    Column("job_group", "text", "the job is one of this group"),
+    Column("after", "text", "it waits until all jobs of this group are deleted"),
+    Column("metadata", "text", "its [metadata](extensions.md#metadata), percent-encoded"),
+)
 """The columns that a row may have; what is null comes from the options, and a null tag is none."""
 
-TYPES: Final = {each.name: TEXT if each.ddl.endswith("string") else NUMBER for each in COLUMNS}
+TYPES: Final = {each.name: TEXT if each.ddl == "text" else NUMBER for each in COLUMNS}
 """Spark's types that each may be of."""
 
 
 class Job(NamedTuple):
-    """A row, as a `put` has it.
-
-    :ivar numbers: priority, delay, TTR, size of the body.
-    """
+    """A row, as a `put` has it; ``numbers``: priority, delay, TTR, size of the body."""
 
     numbers: tuple[int, int, int, int]
     body: bytes
@@ -241,11 +222,7 @@ class Job(NamedTuple):
 
 
 class Puts(NamedTuple):
-    """Some rows, in order.
-
-    :ivar tubes: where each goes.
-    :ivar first: number of the first one, in its partition.
-    """
+    """Rows in order, where each goes, and the number of the first one in its partition."""
 
     tubes: Sequence[bytes]
     jobs: Sequence[Job]
@@ -256,9 +233,7 @@ class JobRows:
     """What the columns of a table mean."""
 
     def __init__(self, fields: Sequence[tuple[str, str]], options: SinkOptions) -> None:
-        """:param fields: names and types as Spark's SQL writes them, in the table's order.
-        :raise SinkError: these are no jobs.
-        """
+        """Take columns in the table's order; raise SinkError if these are no jobs."""
         names = [name.lower() for name, _ in fields]
         for name, kind in fields:
             _check_column(name, kind, names)
@@ -276,10 +251,7 @@ class JobRows:
         return {name: tag.word for name, tag in TAGS.items() if name in self._at}
 
     def puts(self, batch: pa.RecordBatch, first: int, most_bytes: int) -> Puts:
-        """:param first: number of the first row, in its partition.
-        :param most_bytes: of a body.
-        :raise SinkError: a row is no job; nothing of the batch was looked at any further.
-        """
+        """Return rows, from this number of their partition on; raise SinkError if one is no job."""
         options = self._options
         bodies = self._bodies(batch, first, most_bytes)
         defaults = {"priority": options.priority, "delay": options.delay_s, "ttr": options.ttr_s}
@@ -305,9 +277,7 @@ class JobRows:
         ]  # fmt: skip
 
     def _keys(self, batch: pa.RecordBatch, name: str, first: int) -> list[bytes]:
-        """Keys or groups, which are made as names of tubes are, or metadata; empty where there is
-        none.
-        """
+        """Return keys or groups, which are made as names of tubes are, or metadata; else empty."""
         column = self._column(batch, name)
         if column is None:
             return [b""] * batch.num_rows

@@ -1,7 +1,5 @@
-"""One partition of rows into one server: what a task of a write does.
-
-A window is put as a batch with a key: sent again, by another connection or another attempt, it puts
-nothing.  Where the server has no such keys, or rows have keys of their own, it is single puts.
+"""One partition of rows into one server.  A window is put as a batch with a key, so that it can be
+sent again; without such keys, or where rows have their own, it is single puts.
 """
 
 import time
@@ -48,10 +46,7 @@ class Clock(Protocol):
 
 
 class Batch(NamedTuple):
-    """What all keys of a batch of rows begin with.
-
-    :ivar write: the query, or the write; the same when it is repeated.
-    """
+    """What all keys of a batch begin with; ``write`` is the same when it is repeated."""
 
     write: str
     number: int = 0
@@ -62,11 +57,7 @@ class Batch(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Rows of one tube that are sent together.
-
-    :ivar rows: their numbers in the partition.
-    :ivar key: empty: without.
-    """
+    """Rows of one tube, by number in the partition, that are sent together; ``key`` or none."""
 
     tube: bytes
     jobs: Sequence[Job]
@@ -78,10 +69,7 @@ class Window(NamedTuple):
         return Window(self.tube, *chosen, self.key)
 
     def ask(self, pipeline: Pipeline, unique_s: int) -> list[Asked]:
-        """Send it: with a key as one command, else each row as its own.
-
-        :param unique_s: how long the key is remembered.
-        """
+        """Send it: with a key as one command, else each row as its own."""
         if not self.key:
             return [self._put(pipeline, job, job.tags) for job in self.jobs]
         if len(self.jobs) == 1 and len(self.jobs[0].body) > MOST_IN_BATCH:
@@ -103,10 +91,7 @@ class Window(NamedTuple):
 def windows(
     runs: Iterable[Puts], most_jobs: int, key_of: Callable[[int], bytes] = lambda window: b""
 ) -> Iterator[Window]:
-    """Cut rows into windows of one tube each, within `WINDOW_BYTES` or of one row.
-
-    :param key_of: makes the key of a tube's window with this number.
-    """
+    """Cut rows into windows of one tube each, within `WINDOW_BYTES` or of one row."""
     counts: Counter[bytes] = Counter()
     for puts in runs:
         places: dict[bytes, list[int]] = {}
@@ -132,12 +117,7 @@ def _cut(places: Sequence[int], jobs: Sequence[Job], most_jobs: int) -> Iterator
 
 
 class Tally(NamedTuple):
-    """What a task has done, or all of them: ``put`` and ``before`` are together all rows.
-
-    :ivar before: were there, by the key of their window or their own.
-    :ivar buried: of those put, how many the server has buried at once, for want of memory.
-    :ivar refused: how often a row was refused before it was taken.
-    """
+    """What tasks have done; ``before``: were there by key, ``buried``: for want of memory."""
 
     rows: int = 0
     put: int = 0
@@ -150,12 +130,7 @@ class Tally(NamedTuple):
 
 
 class Sender:
-    """Puts windows, one after the other.  The client connects again by itself, and sends a window
-    with a key again.
-
-    :ivar counts: as the fields of `Tally`.
-    :ivar windows: how many each tube has had.
-    """
+    """Puts windows, one after the other; the client repeats those with keys by itself."""
 
     def __init__(self, client: Client, options: SinkOptions, clock: Clock) -> None:
         self.counts: Counter[str] = Counter()
@@ -165,10 +140,7 @@ class Sender:
         self._clock = clock
 
     def send(self, coming: Iterator[Window]) -> None:
-        """Put all rows.  While the server works on a window, the next one is made.
-
-        :raise SinkError: not all are in the queue; it says which may be.
-        """
+        """Put all rows; raise SinkError if not all are in the queue."""
         window = next(coming, None)
         while window is not None:
             self.windows[window.tube] += 1
@@ -235,9 +207,7 @@ class Sender:
         self.counts["before"] += before
 
     def _verify(self, window: Window, jobs: Sequence[Inserted]) -> None:
-        """Compare the rows with those that an earlier attempt has put, as far as the jobs are
-        still there.
-        """
+        """Compare the rows with what an earlier attempt has put, as far as it is still there."""
         differs = len(jobs) != len(window.jobs)
         if not differs:
             pipeline = Pipeline(self._client)
@@ -316,12 +286,9 @@ def put_partition(
     batches: Iterable[pa.RecordBatch], rows: JobRows, options: SinkOptions, partition: int,
     batch: Batch | None = None, clock: Clock = time, attempt: int = 0,
 ) -> tuple[Tally, dict[bytes, int]]:  # fmt: skip
-    """Put all rows of a partition.
+    """Put all rows of a partition; return what was done, and how many keys each tube has had.
 
     :param batch: names the rows in each attempt; None: they have no keys.
-    :param attempt: how often Spark has tried this task before.
-    :return: what was done, and how many windows with keys each tube has had.
-    :raise SinkError: not all are in the queue.
     """
     server = options.server_of(partition)
     history = "nothing was put of this partition by this attempt"
@@ -341,11 +308,9 @@ def put_partition(
     try:
         most_bytes, words = _introduced(client, history)
         _refuse_unless_known(client, words, rows.tags, history)
-        key_of = lambda window: b""  # noqa: E731
         is_keyed = batch is not None and KEYED in words and "unique_key" not in rows.tags
-        if batch is not None and is_keyed:
-            key_of = partial(batch.key, partition)
-        sender.send(windows(puts(most_bytes), options.window_jobs, key_of))
+        keys = [partial(batch.key, partition)] if batch is not None and is_keyed else []
+        sender.send(windows(puts(most_bytes), options.window_jobs, *keys))
     finally:
         client.close()
     tally = Tally(count, *(sender.counts[name] for name in Tally._fields[1:]))
@@ -380,12 +345,7 @@ def _refuse_unless_known(
 
 
 def forget_keys(options: SinkOptions, batch: Batch, partitions: int, tubes: Iterable[bytes]) -> int:
-    """Forget the keys of a batch that is never tried again.
-
-    :param partitions: how many to look at.
-    :return: how many keys there were.
-    :raise ClientError: a server cannot be reached; then keys stay until their time is over.
-    """
+    """Forget the keys of a batch that is never tried again; return how many there were."""
     count = 0
     for number, server in enumerate(options.servers[:partitions]):
         with Client(server, timeout_s=options.timeout_s) as client:

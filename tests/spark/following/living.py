@@ -36,7 +36,6 @@ class Folders:
         self.archive.mkdir()
 
     def show(self, files: Files) -> None:
-        """Let the directory of the server hold these segments, and no others."""
         segments = {name for name in files if parse_segment_name(name) is not None}
         for name in segments:
             # Never in place: somebody may have mapped the file.
@@ -63,7 +62,6 @@ class Folders:
                 path.write_bytes(raw if is_sealed else raw[: following.prev_end])
 
     def archived(self) -> list[bytes]:
-        """The segments in the archive, in order."""
         return [path.read_bytes() for path in sorted(self.archive.glob("*/*.tql"))]
 
 
@@ -74,10 +72,7 @@ def _header(raw: bytes) -> SegmentHeader:
 
 
 class Query:
-    """What Spark does with a stream: it keeps the offsets, as JSON, and forgets everything else.
-
-    :ivar batches: the offsets before and after each, and the rows between them.
-    """
+    """What Spark does with a stream: it keeps the offsets, as JSON, and forgets everything else."""
 
     def __init__(self, path: Path | str, options: Mapping[str, str] | None = None) -> None:
         self._options = {"path": str(path), "columns": ",".join(COLUMNS), **(options or {})}
@@ -86,12 +81,10 @@ class Query:
         self.offset = json.dumps(self.reader.initialOffset())
 
     def restart(self, **options: str) -> None:
-        """Another process goes on."""
         self._options.update(options)
         self.reader = BinlogStreamReader(Streamed.of(self._options), COLUMNS)
 
     def batch(self, limit: ReadLimit | None = None) -> list[Row]:
-        """The next batch; empty if there is nothing new."""
         start = self.offset
         limit = limit or self.reader.getDefaultReadLimit()
         self.offset = json.dumps(self.reader.latestOffset(json.loads(start), limit))
@@ -102,7 +95,6 @@ class Query:
         return rows
 
     def between(self, start: str, end: str) -> list[Row]:
-        """The rows between two offsets."""
         found: list[Row] = []
         for partition in self.reader.partitions(json.loads(start), json.loads(end)):
             for batch in self.reader.read(partition):
@@ -110,7 +102,6 @@ class Query:
         return found
 
     def run(self, limit: ReadLimit | None = None) -> list[Row]:
-        """All that is new."""
         rows: list[Row] = []
         start = ""
         while start != self.offset:
@@ -120,12 +111,10 @@ class Query:
 
     @property
     def rows(self) -> list[Row]:
-        """Of all batches."""
         return [row for _, _, rows in self.batches for row in rows]
 
     @property
     def at(self) -> dict[str, Any]:
-        """The only store's position."""
         (found,) = json.loads(self.offset)["stores"].values()
         return dict(found)
 
@@ -135,7 +124,6 @@ def lsns(rows: list[Row]) -> list[int]:
 
 
 def remove(path: Path, keep: int) -> list[str]:
-    """Delete the oldest segments of a directory, but so many."""
     names = sorted(os.listdir(path))[:-keep]
     for name in names:
         (path / name).unlink()

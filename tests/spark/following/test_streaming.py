@@ -1,7 +1,4 @@
-"""Following logs: each durable record once, whatever happens to server, query and files meanwhile.
-
-All without Spark: `Query` does what it does.
-"""
+"""Following logs."""
 
 from __future__ import annotations
 
@@ -15,6 +12,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from binlog_tools.spark.errors import SourceError
+from binlog_tools.spark.following.logs import LAG_KEY, NOT_BEHIND, Bookmarks, Log
+from binlog_tools.spark.reading.finding import Seen, find
 from binlog_tools.spark.reading.options import Streamed
 from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import (
@@ -40,25 +39,27 @@ STORE = UUID.hex()
 
 @pytest.fixture
 def folders(tmp_path: Path) -> Folders:
-    """Empty ones."""
     return Folders(tmp_path / "one")
 
 
 def begun(folders: Folders, **fields: Any) -> Scribe:
-    """A log with a tube, shown."""
     scribe = Scribe(opening=[DEFAULT_TUBE], **fields)
     scribe.write()
     folders.show(scribe.files())
     return scribe
 
 
+def settle(folders: Folders, scribe: Scribe) -> None:
+    """All is durable, and shown."""
+    scribe.mark()
+    folders.show(scribe.files())
+
+
 def long(folders: Folders, count: int = 60, archives: bool = True) -> Scribe:
-    """Some segments of puts, all durable."""
     scribe = begun(folders)
     for number in range(count):
         scribe.write(put(number + 1, b"x" * 300))
-    scribe.mark()
-    folders.show(scribe.files())
+    settle(folders, scribe)
     if archives:
         folders.deliver(scribe.files())
     return scribe
@@ -76,20 +77,8 @@ def test_a_record_is_given_when_a_later_frame_says_that_it_is_durable(folders: F
     scribe.write(put(2))
     folders.show(scribe.files())
     assert lsns(query.run()) == [2]
-    scribe.mark()
-    folders.show(scribe.files())
+    settle(folders, scribe)
     assert lsns(query.run()) == [3]
-    assert query.run() == []
-
-
-def test_zeros_behind_the_frames_are_nothing_and_no_damage(folders: Folders) -> None:
-    scribe = begun(folders)
-    scribe.write(put(1))
-    scribe.mark()
-    files = {name: raw + bytes(1 << 20) for name, raw in scribe.files().items()}
-    folders.show(files)
-    query = Query(folders.live)
-    assert lsns(query.run()) == [2]
     assert query.run() == []
 
 
@@ -128,8 +117,7 @@ def test_frames_larger_than_what_is_read_at_once_are_followed(
         scribe.write(put(number + 1, b"z" * frame_bytes))
         folders.show(scribe.files())
         query.run()
-    scribe.mark()
-    folders.show(scribe.files())
+    settle(folders, scribe)
     query.run()
     assert lsns(query.rows) == [2, 3, 4]
 
@@ -148,8 +136,7 @@ def test_a_stream_goes_from_segment_to_segment(folders: Folders, with_archive: b
         folders.deliver(scribe.files())
         if number % 7 == 0:
             query.run()
-    scribe.mark()
-    folders.show(scribe.files())
+    settle(folders, scribe)
     query.run()
     assert len(scribe.files()) > 3
     assert [row["job"] for row in query.rows] == list(range(1, 61))
@@ -271,8 +258,7 @@ def test_records_that_are_written_once_more_after_a_crash_are_given_once(folders
     query = Query(folders.live)
     scribe.write(put(1))
     scribe.write(put(2))
-    scribe.mark()
-    folders.show(scribe.files())
+    settle(folders, scribe)
     assert lsns(query.run()) == [2, 3]
     # The mark was never synced: so the next start does not know that LSN 3 is durable.
     assert isinstance(scribe.directory, MemoryDirectory)
@@ -305,8 +291,7 @@ def test_what_ended_behind_a_sync_mark_is_the_same_when_the_archive_has_cut_that
     scribe = begun(folders)
     query = Query(folders.live, {"archive": str(folders.archive)})
     scribe.write(put(1))
-    scribe.mark()
-    folders.show(scribe.files())
+    settle(folders, scribe)
     assert lsns(query.run()) == [2]
     assert isinstance(scribe.directory, MemoryDirectory)
     started = Started(scribe.directory.after_kill())
@@ -356,7 +341,6 @@ class Watched(Conversation):
 
     @property
     def query(self) -> Query:
-        """What follows it."""
         assert self._query is not None
         return self._query
 
@@ -373,7 +357,6 @@ class Watched(Conversation):
             self._query.restart()
 
     def end(self) -> None:
-        """End in order, twice, so that all that was said is in the archive; and read all of it."""
         self._server.stop()
         self._start(self._server.now_ns + 10**9)
         self.query.run()
@@ -402,12 +385,6 @@ def test_a_limit_in_rows_and_one_in_bytes_both_count(folders: Folders) -> None:
     assert isinstance(Query(folders.live).reader.getDefaultReadLimit(), ReadMaxBytes)
 
 
-def test_whoever_wants_all_gets_all_at_once(folders: Folders) -> None:
-    long(folders)
-    query = Query(folders.live, {"maxRowsPerTrigger": "1"})
-    assert len(query.batch(ReadAllAvailable())) == 60
-
-
 def test_available_now_takes_what_was_there_when_it_began(folders: Folders) -> None:
     scribe = long(folders)
     query = Query(folders.live, {"maxRowsPerTrigger": "25"})
@@ -415,20 +392,37 @@ def test_available_now_takes_what_was_there_when_it_began(folders: Folders) -> N
     query.batch()
     for number in range(60, 90):
         scribe.write(put(number + 1))
-    scribe.mark()
-    folders.show(scribe.files())
+    settle(folders, scribe)
     query.run()
     assert [row["job"] for row in query.rows] == list(range(1, 61))
     query.restart()
     assert [row["job"] for row in query.run()] == list(range(61, 91))
 
 
-def test_what_is_durable_is_reported_for_those_who_measure_the_lag(folders: Folders) -> None:
+def test_the_lag_is_reported_and_in_no_offset_that_is_kept(folders: Folders) -> None:
     long(folders)
     query = Query(folders.live)
-    report = query.reader.reportLatestOffset()
+    assert LAG_KEY not in query.reader.reportLatestOffset()
+    query.batch(ReadMaxRows(10))
+    reported = json.loads(json.dumps(query.reader.reportLatestOffset()))
+    lsn = query.at["lsn"]
+    assert reported[LAG_KEY][STORE]["records"] == reported["stores"][STORE]["lsn"] - lsn > 40
+    assert set(json.loads(query.offset)) == {"v", "rows", "stores"}
+    assert query.reader.partitions(json.loads(query.offset), reported) != []
+    segments = find([str(folders.live)], seen=Seen()).segments
+    lag, whole = (Log(segments, Bookmarks()).lag(each, T0 + 10**9) for each in (lsn, 1))
+    # The scribe writes a frame each millisecond, from T0 on.
+    assert lag.seconds == pytest.approx(1 - (lsn - 1) * MS / 1e9, abs=0.003)
+    assert whole.bytes == sum(each.stretch.end - each.stretch.start for each in segments)
+    assert 0 < lag.bytes < whole.bytes
     query.run()
-    assert report["stores"][STORE]["lsn"] == query.at["lsn"]
+    assert query.reader.reportLatestOffset()[LAG_KEY][STORE] == NOT_BEHIND._asdict()
+    remove(folders.live, 1)
+    (segment,) = find([str(folders.live)], seen=Seen()).segments
+    log = Log([segment], Bookmarks())
+    gone = log.lag(1, T0 + 10**9)
+    assert gone.records == log.next_lsn - log.first_lsn
+    assert gone.bytes == segment.stretch.end - segment.stretch.start
 
 
 def test_nothing_lies_between_an_offset_and_itself(folders: Folders) -> None:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import errno
-from pathlib import Path
-
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxBytes
 
-from binlog_tools.spark.errors import SourceError
 from tests.binlog.scribe import DEFAULT_TUBE, UUID, Files, Scribe, put
 from tests.spark.expected import Row
-from tests.spark.following.living import Folders, Query, lsns, remove
+from tests.spark.following.living import Query
 from tests.spark.remote import CountingStore, Lent, as_archived
 
 
 def grown(scribe: Scribe, first: int, count: int) -> Files:
-    """The log with so many more puts, all durable."""
     for number in range(first, first + count):
         scribe.write(put(number, b"x" * 300))
     scribe.mark()
@@ -24,7 +19,6 @@ def grown(scribe: Scribe, first: int, count: int) -> Files:
 
 
 def finished(files: Files) -> Files:
-    """What an archive has of them: all but the newest, as they were delivered."""
     named = as_archived(files)
     del named[max(named)]
     return named
@@ -43,7 +37,6 @@ def scribe() -> Scribe:
 
 @pytest.fixture
 def store(scribe: Scribe) -> tuple[Lent, CountingStore]:
-    """An archive of some segments, and its folder."""
     remote = Lent()
     files = grown(scribe, 1, 60)
     uuid = UUID.hex()
@@ -77,51 +70,3 @@ def test_what_a_batch_takes_whole_is_not_fetched_to_plan_it() -> None:
     assert len(folder.objects) > 3
     # The headers of segments, and the seal of the newest.
     assert folder.read_bytes < sum(map(len, folder.objects.values())) / 4
-
-
-@pytest.mark.parametrize("limit", [1, 5_000, 20_000])
-def test_batches_of_any_size_give_each_record_once(
-    store: tuple[Lent, CountingStore], limit: int
-) -> None:
-    remote, _ = store
-    whole = lsns(Query(f"{remote.bucket}/archive").run())
-    small = Query(f"{remote.bucket}/archive")
-    assert lsns(small.run(ReadMaxBytes(limit))) == whole
-    assert len(small.batches) > 2 or limit > 5_000
-
-
-def test_what_a_server_has_deleted_is_read_from_its_archive_in_object_storage(
-    scribe: Scribe, tmp_path: Path, store: tuple[Lent, CountingStore]
-) -> None:
-    remote, folder = store
-    folders = Folders(tmp_path / "server")
-    folders.show(scribe.files())
-    query = Query(folders.live, {"archive": f"{remote.bucket}/archive"})
-    files = grown(scribe, 61, 60)
-    folders.show(files)
-    folder.objects.update(finished(files))
-    start = query.offset
-    end = query.reader.latestOffset(query.reader.initialOffset(), ReadMaxBytes(1 << 40))
-    tasks = query.reader.partitions(query.reader.initialOffset(), end)
-    remove(folders.live, 1)
-    rows = [row for each in tasks for batch in query.reader.read(each) for row in batch.to_pylist()]
-    assert query.offset == start
-    assert jobs(rows) == list(range(1, 121))
-    assert lsns(query.run()) == lsns(rows)
-
-
-def test_a_store_that_cannot_be_listed_is_told_in_one_line(
-    store: tuple[Lent, CountingStore],
-) -> None:
-    remote, _ = store
-    query = Query(f"{remote.bucket}/archive")
-    top = remote.folder("archive", {})
-
-    def denied(operation: str, name: str) -> None:
-        raise OSError(errno.EIO, "AWS Error ACCESS_DENIED", top.path)
-
-    top.fault = denied
-    with pytest.raises(SourceError, match=rf"BINLOG_UNREADABLE\] {top.path}: AWS Error ACCESS"):
-        query.run()
-    with pytest.raises(SourceError, match="option path: s3:///x: a bucket follows s3://"):
-        Query("s3:///x")

@@ -36,10 +36,7 @@ EXTENDED_STATES = {
 
 
 def any_image(dice: random.Random, states: Mapping[Kind, State] = STATES) -> JobImage:
-    """A record of a job; what it says need not make sense.
-
-    :param states: the kinds that there are, and the state of each.
-    """
+    """A record of a job."""
     kind = dice.choice(list(states))
     state = states[kind]
     is_full = kind in FULL
@@ -91,7 +88,6 @@ def any_extended_record(dice: random.Random) -> Record:
 
 
 def any_record(dice: random.Random) -> Record:
-    """Mostly of jobs."""
     if dice.random() < 0.9:
         return any_image(dice)
     tube = dice.choice(list(TUBES))
@@ -107,10 +103,7 @@ def any_log(
     seed: int, batches: int = 30, directory: Directory | None = None, finished: bool = True,
     segment_bytes: int = 8192, has_extensions: bool = False,
 ) -> Scribe:  # fmt: skip
-    """A log of some segments.
-
-    :param has_extensions: whether it is of format 1.1.
-    """
+    """A log of some segments."""
     dice = random.Random(seed)
     any_of = any_extended_record if has_extensions else any_record
     scribe = Scribe(
@@ -130,10 +123,7 @@ def segment_of(
     batches: Sequence[Sequence[Record]], first_lsn: int = 1, rec_size: int = 80, flags: int = 0,
     seq: int = 1, uuid: bytes = UUID,
 ) -> bytes:  # fmt: skip
-    """A segment of these frames, without a seal.
-
-    :param rec_size: bytes from one record to the next, filled with what is no zero.
-    """
+    """A segment of these frames, without a seal."""
     head = header(seq=seq, first_lsn=first_lsn, flags=flags, store_uuid=uuid)
     raw, lsn = [head.encode()], first_lsn
     for number, batch in enumerate(batches):
@@ -146,7 +136,6 @@ def segment_of(
 
 
 def _stretched(raw: bytes, rec_size: int, count: int) -> bytes:
-    """A frame with longer records."""
     found = frames.decode(raw, 0, len(raw), SALT)
     assert isinstance(found, frames.Frame)
     records = (raw[64 + at * 80 : 144 + at * 80] for at in range(count))

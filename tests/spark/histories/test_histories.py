@@ -35,7 +35,6 @@ def begun() -> Log:
 
 
 def returned(log: Log, second: float, delay_s: int = 0) -> Log:
-    """Connection 7 returns the job."""
     deadline_ns = log.begun_ns + round((second + delay_s) * 1e9) if delay_s else 0
     return log.at(
         second, "release", state="delayed" if delay_s else "ready", connection=7,
@@ -96,7 +95,6 @@ def test_a_job_that_nobody_had_is_cancelled_too() -> None:
 
 
 def _marks(rows: list[Row], wanted: dict[str, set[int]]) -> pa.Table:
-    """What the bodies of these records say."""
     found = [
         {"server": row["server"], "lsn": row["lsn"], "fingerprint": oracle.fingerprint(row["body"]),
          "sample": readable(row["body"])}
@@ -135,12 +133,10 @@ JUST_BEFORE_MIDNIGHT_NS = queue_model.EPOCH_NS + 11 * 3600 * queue_model.NS
 
 
 def all_minutes(counters: pa.Table, last_ns: Mapping[str, int]) -> pa.Table:
-    """Of all days together."""
     return pa.concat_tables([TUBE_MINUTES.empty_table(), *minutes_by_day(counters, last_ns)])
 
 
 def servers_of(seeds: Iterable[int]) -> dict[str, list[Row]]:
-    """Histories that begin in the last hour of a day."""
     made = {}
     for seed in seeds:
         rows = queue_model.history(seed, JUST_BEFORE_MIDNIGHT_NS)
@@ -172,7 +168,6 @@ def assert_same(table: pa.Table, expected: Iterable[Row], key: Sequence[str]) ->
 
 
 def of_each(servers: dict[str, list[Row]], table: Callable[..., Iterator[Row]]) -> list[Row]:
-    """The rows that a function of the oracle has of each server's history."""
     return [
         {"server": name, **row}
         for name, rows in servers.items() for row in table(oracle.Server(rows))
@@ -256,12 +251,10 @@ class Log(queue_model.Model):
         return self
 
     def moment(self, second: int) -> datetime:
-        """As tables have it."""
         at_ns = self.begun_ns + second * queue_model.NS
         return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at_ns // 1000)
 
     def reserve(self, second: float, ttr_s: int = 600) -> Log:  # type: ignore[override]
-        """By connection 7."""
         reserves, deadline_ns = self.job.reserves + 1, round((second + ttr_s) * queue_model.NS)
         return self.at(second, "reserve", state="reserved", reserves=reserves, connection=7,
                        deadline_ns=self.begun_ns + deadline_ns)  # fmt: skip
@@ -276,7 +269,6 @@ CHANGES: dict[str, Row] = {
 
 
 def made_of(*logs: Log) -> dict[str, list[Row]]:
-    """Attempts, lifetimes and minutes, with seconds for moments."""
     events = in_order(queue_model.table([row for log in logs for row in log.rows]))
     starts = Starts(starts_table(events))
     intervals = intervals_of(events, starts)
@@ -286,7 +278,6 @@ def made_of(*logs: Log) -> dict[str, list[Row]]:
 
 
 def runs_in(tables: dict[str, list[Row]]) -> list[tuple[Any, ...]]:
-    """How each run ended, how long it was, and the wait before it, seconds."""
     return [
         (row["ended_by"], _seconds(row["run_ns"]), _seconds(row["wait_ns"]))
         for row in tables["attempts"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -14,18 +13,10 @@ from binlog_tools.logs.stored import StoredJob
 from binlog_tools.spark.definitions.columns import UNASKED
 from binlog_tools.spark.errors import SourceError
 from tests.binlog.forging import with_header_field
-from tests.binlog.scribe import (
-    FIRST,
-    UUID,
-    Scribe,
-    delete,
-    flipped,
-    put,
-    segment_files,
-)
+from tests.binlog.scribe import FIRST, UUID, Scribe, delete, flipped, put, segment_files
 from tests.spark.expected import Row, rows_of
 from tests.spark.histories import NAMES, any_log, segment_of
-from tests.spark.without_spark import read, reader_of, tasks_of
+from tests.spark.without_spark import read, tasks_of
 from tests.tools.folders import archived, written
 from tests.tools.single_faults import DAMAGED, cell_of, faulty, states
 
@@ -64,7 +55,6 @@ def all_rows(
     files: Files, records: str = "jobs", copies: str = "drop",
     left_out: frozenset[str] = LEFT_OUT,
 ) -> list[Row]:  # fmt: skip
-    """The rows of a log, by the second reader, without bodies and tags."""
     rows = []
     names = sorted(files)
     for name, after in zip(names, [*names[1:], ""], strict=True):
@@ -75,7 +65,6 @@ def all_rows(
 
 @pytest.fixture(scope="module")
 def files() -> Files:
-    """A log of several segments, ended in order."""
     return segment_files(any_log(1).directory)
 
 
@@ -176,9 +165,8 @@ def test_several_stores_are_told_apart_and_can_have_names(tmp_path: Path, files:
 
 
 def live_log(path: Path) -> Scribe:
-    """A server's directory with preallocated space; two batches, of which the second is not known
-    to be durable.
-    """
+    """A server's directory with preallocated space."""
+    path.mkdir()
     scribe = Scribe(RealDirectory(str(path)), segment_bytes=1 << 16)
     scribe.write(*NAMES, put(1))
     scribe.write(put(2))
@@ -187,7 +175,6 @@ def live_log(path: Path) -> Scribe:
 
 def test_only_what_is_durable_is_read_of_a_segment_in_use(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    path.mkdir()
     scribe = live_log(path)
     (segment,) = path.glob("*.tql")
     assert segment.stat().st_size == 1 << 16
@@ -205,7 +192,6 @@ def test_only_what_is_durable_is_read_of_a_segment_in_use(tmp_path: Path) -> Non
 
 def test_a_server_that_has_ended_in_order_leaves_nothing_out(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    path.mkdir()
     live_log(path).finish()
     assert [row["job"] for row in read(path)] == [1, 2]
     assert [row["job"] for row in read(path, live="skip")] == [1, 2]
@@ -213,7 +199,6 @@ def test_a_server_that_has_ended_in_order_leaves_nothing_out(tmp_path: Path) -> 
 
 def test_a_torn_tail_is_no_damage(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    path.mkdir()
     scribe = live_log(path)
     scribe.mark()
     scribe.write(put(3))
@@ -231,7 +216,6 @@ def test_damage_below_the_watermark_is_damage_also_in_a_segment_in_use(
     tmp_path: Path, how: str
 ) -> None:
     path = tmp_path / "log"
-    path.mkdir()
     scribe = live_log(path)
     scribe.write(put(3))
     scribe.mark()
@@ -256,7 +240,6 @@ def test_damage_below_the_watermark_is_damage_also_in_a_segment_in_use(
 @pytest.mark.parametrize("size", [4096, 4200, 1 << 16])
 def test_a_segment_in_use_without_its_first_frame_is_damaged(tmp_path: Path, size: int) -> None:
     path = tmp_path / "log"
-    path.mkdir()
     scribe = live_log(path)
     scribe.end_segment()
     scribe.write(put(3))
@@ -273,7 +256,6 @@ def test_bytes_that_were_put_in_are_damage_also_in_a_segment_in_use(
     tmp_path: Path, count: int
 ) -> None:
     path = tmp_path / "log"
-    path.mkdir()
     live_log(path).mark()
     (segment,) = path.glob("*.tql")
     raw = segment.read_bytes()
@@ -350,29 +332,6 @@ def test_what_nobody_may_look_at_is_not_said_to_be_missing(tmp_path: Path) -> No
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     with pytest.raises(SourceError, match=r"\[BINLOG_UNREADABLE\] .*/loop: Too many levels"):
         read(tmp_path / "loop")
-
-
-def test_a_segment_that_is_deleted_after_the_planning_is_an_error_with_advice(
-    tmp_path: Path, files: Files
-) -> None:
-    path = written(tmp_path / "log", files)
-    reader = reader_of(path)
-    (partition,) = reader.partitions()
-    (path / sorted(files)[1]).unlink()
-    with pytest.raises(SourceError, match=r"\[BINLOG_TRIMMED\].*archive among its paths"):
-        list(reader.read(partition))
-
-
-def test_a_file_that_was_exchanged_after_the_planning_is_refused(
-    tmp_path: Path, files: Files
-) -> None:
-    path = written(tmp_path / "log", files)
-    reader = reader_of(path)
-    (partition,) = reader.partitions()
-    names = sorted(files)
-    shutil.copy(path / names[1], path / names[0])
-    with pytest.raises(SourceError, match=r"\[BINLOG_CHANGED\]"):
-        list(reader.read(partition))
 
 
 def test_a_file_that_cannot_be_read_is_said(tmp_path: Path, files: Files) -> None:

@@ -22,7 +22,6 @@ from tests.tools.folders import archived, written
 
 @pytest.fixture(scope="module")
 def files() -> Files:
-    """A log of several segments."""
     return segment_files(any_log(1, batches=60).directory)
 
 
@@ -32,7 +31,6 @@ def log(tmp_path: Path, files: Files) -> Path:
 
 
 def trim(log: Path, count: int) -> None:
-    """As a server does: the oldest segments."""
     for path in sorted(log.glob("*.tql"))[:count]:
         path.unlink()
 
@@ -102,16 +100,6 @@ def test_with_damage_skip_it_is_a_row_of_damage(log: Path) -> None:
     (damage,) = [row for row in rows if row["event"] == "damage"]
     assert rows[:first] == whole[:first] and rows.index(damage) == first
     assert damage["lsn"] <= whole[first]["lsn"] and "trimmed" in damage["problem"]
-
-
-def test_a_machine_that_does_not_see_the_files_is_told_and_gives_no_empty_result(
-    log: Path,
-) -> None:
-    reader = reader_of(log)
-    tasks = reader.partitions()
-    log.rename(log.with_name("elsewhere"))
-    with pytest.raises(SourceError, match=r"BINLOG_TRIMMED.*does not see the same files"):
-        rows_of(reader, tasks)
 
 
 def test_another_log_in_the_directory_is_no_trimming(log: Path, tmp_path: Path) -> None:

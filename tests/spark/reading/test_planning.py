@@ -14,7 +14,6 @@ from binlog_tools.spark.reading.planning import (
     mark_names,
     marks_of,
     refuse_other_histories,
-    tasks_of,
 )
 from binlog_tools.spark.segments.wanted import EVERY, Place, Span, Stretch
 from tests.binlog.scribe import UUID, header
@@ -63,14 +62,6 @@ def test_an_unreadable_file_is_told_until_it_is_known() -> None:
     assert list(increment([broken], {}, tolerant=True)) == [broken]
     known = {"file x.tql": 1}
     assert len(list(increment([broken], known, tolerant=True))) == 1
-
-
-@pytest.mark.parametrize(("task_bytes", "tasks"), [(30, [3]), (29, [2, 1]), (1, [1] * 3)])
-def test_pieces_are_put_together_up_to_a_size(task_bytes: int, tasks: list[int]) -> None:
-    found = tasks_of(LOG, task_bytes)
-    assert [len(task) for task in found] == tasks
-    assert [item for task in found for item in task] == LOG
-    assert tasks_of([], task_bytes) == []
 
 
 # Another history of the same store.

@@ -9,12 +9,7 @@ from typing import Any
 
 import pytest
 
-from beanstalk_twisted.binlog.archive_manifest import (
-    MANIFEST,
-    RECENT,
-    Manifest,
-    decode_manifest,
-)
+from beanstalk_twisted.binlog.archive_manifest import MANIFEST, RECENT, Manifest, decode_manifest
 from beanstalk_twisted.binlog.segments.format import SEGMENT_HEADER_BYTES
 from binlog_tools.spark.errors import SourceError
 from binlog_tools.spark.files import TAIL_BYTES
@@ -32,7 +27,6 @@ OPTIONS = "?region=eu-central-1&endpoint_override=127.0.0.1:9000"
 
 @pytest.fixture(scope="module")
 def files() -> Files:
-    """A log of several segments, ended in order."""
     return segment_files(any_log(1).directory)
 
 
@@ -49,11 +43,6 @@ def test_a_copied_directory_an_archive_and_a_store_in_it_give_the_same_rows(
     remote.folder("log", files)
     for path in ("archive", f"archive/{UUID.hex()}", "log"):
         assert read(f"{remote.bucket}/{path}") == expected, path
-
-
-def test_a_pattern_in_a_url_names_stores(files: Files, remote: Lent) -> None:
-    remote.archive("archive", files)
-    assert read(f"{remote.bucket}/archive/*") == read(f"{remote.bucket}/archive")
 
 
 def test_the_options_of_a_url_reach_the_tasks(files: Files, remote: Lent) -> None:
@@ -134,7 +123,6 @@ def test_the_same_place_twice_is_read_once(files: Files, remote: Lent) -> None:
 
 
 def planned(remote: Lent, **options: str) -> tuple[list[Any], list[tuple[str, str]]]:
-    """The tasks, and what was asked of the store for them."""
     remote.requests.clear()
     return tasks_of(f"{remote.bucket}/archive/{UUID.hex()}", **options), list(remote.requests)
 
@@ -211,7 +199,6 @@ def test_a_manifest_of_another_store_is_passed_over(files: Files, remote: Lent) 
 
 
 def local_archive(path: Path, files: Files) -> tuple[Path, Path]:
-    """:return: an archive, and the folder of its store."""
     archive = archived(path / "archive", files)
     (store,) = archive.iterdir()
     for name, raw in as_archived(files).items():

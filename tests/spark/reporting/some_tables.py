@@ -33,10 +33,7 @@ def write(folder: Path, table: pa.Table) -> None:
 
 
 def minute(at: int, tube: str = "mail", server: str = SERVER, **given: Any) -> dict[str, Any]:
-    """A row of `tube_minutes`; what is not given is 0.
-
-    :param at: seconds after the start.
-    """
+    """A row of `tube_minutes`."""
     return {
         "server": server, "tube": tube, "minute": (START_S + at) * 1_000_000,
         **dict.fromkeys(COUNTS, 0), "wait_histogram": [], "run_histogram": [], **given,
@@ -48,7 +45,6 @@ def write_minutes(tables: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def busy_minutes() -> Iterable[dict[str, Any]]:
-    """Two servers, ten tubes with awkward names, three days, one row in ten minutes."""
     tubes = [HOSTILE, "_hidden$", *(f"tube{number}" for number in range(8))]
     for server in (SERVER, "b" * 32):
         for tube in tubes:
@@ -78,7 +74,6 @@ def lifetimes(*jobs: tuple[str, str | None, str | None, int | None]) -> pa.Table
 
 
 def kind(failures: int, **given: Any) -> dict[str, Any]:
-    """A row of `poison`."""
     return {
         "tube": HOSTILE, "fingerprint": f"{failures:016x}", "jobs": 2, "failures": failures, **ENDS,
         "alive": 1, "dead": 0, "example_server": SERVER, "example_job": 1234567, **given,
@@ -86,10 +81,7 @@ def kind(failures: int, **given: Any) -> dict[str, Any]:
 
 
 def worker(connection: int, incarnation: int = 1, first: int = 0, **given: Any) -> dict[str, Any]:
-    """A row of `workers`.
-
-    :param first: seconds after the start.
-    """
+    """A row of `workers`."""
     micros = (START_S + first) * 1_000_000
     return {
         "server": SERVER, "incarnation": incarnation, "connection": connection, "first": micros,
@@ -99,10 +91,7 @@ def worker(connection: int, incarnation: int = 1, first: int = 0, **given: Any) 
 
 
 def attempt(started: float | None, ended: float | None, **given: Any) -> dict[str, Any]:
-    """A row of `attempts`.
-
-    :param started: seconds after the start; likewise ``ended``.
-    """
+    """A row of `attempts`."""
     run_ns = None if started is None or ended is None else int((ended - started) * 1e9)
     return {
         "tube": "mail", "started": _micros(started), "ended": _micros(ended), "run_ns": run_ns,

@@ -1,6 +1,4 @@
-"""The page in a real browser, from a file and from the console: it draws, fetches nothing, and
-nothing of a job becomes markup.
-"""
+"""The page in a real browser, from a file and from the console."""
 
 from __future__ import annotations
 
@@ -13,19 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from binlog_tools.spark.reporting.making import Request, deploys_of, make
+from binlog_tools.spark.reporting.sections import Request, make
 from binlog_tools.spark.reporting.series import Period
-from tests.spark.reporting.some_tables import (
-    HOSTILE,
-    START_S,
-    all_tables,
-    attempt,
-    lifetimes,
-    minute,
-    write,
-    write_attempts,
-    write_minutes,
-)
+from tests.spark.reporting import some_tables as some
 from tests.web.test_browser import FOLDER, browser_or_skip
 
 OPTIONS = (
@@ -41,12 +29,10 @@ pytestmark = pytest.mark.exhaustive
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    tables = all_tables(tmp_path_factory.mktemp("tables"))
+    tables = some.all_tables(tmp_path_factory.mktemp("tables"))
     made = make(
-        Request(str(tables), f"A {HOSTILE}", Period(START_S, START_S + 86_400), START_S + 86_400,
-            deploys=deploys_of([f"2025-11-24T12:00:00Z {HOSTILE}"], 0),
-        )
-    )  # fmt: skip
+        Request(str(tables), f"A {some.HOSTILE}", Period(some.START_S, some.START_S + 86_400))
+    )
     folder = tmp_path_factory.mktemp("reports")
     (folder / "report.html").write_text(made.page)
     return folder
@@ -54,7 +40,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def shown(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """The page as it is when its script has run, and what the browser said."""
     return look(f"file://{folder}/report.html", tmp_path_factory.mktemp("profile"))
 
 
@@ -81,7 +66,7 @@ def test_what_is_hostile_is_text(shown: tuple[str, str]) -> None:
     page, _ = shown
     assert "<img" not in page and "\u202e" not in page and "\u2028" not in page
     assert page.count("<script") == 3
-    text = HOSTILE.replace("\u202e", "\\u202e").replace("\u2028", "\\u2028")
+    text = some.HOSTILE.replace("\u202e", "\\u202e").replace("\u2028", "\\u2028")
     cells = [unescape(cell) for cell in re.findall(r"<td[^>]*>([^<]*)</td>", page)]
     assert text in cells
     assert any(cell.startswith('{"note": "</script><img') for cell in cells), "a sample"
@@ -93,8 +78,8 @@ def test_every_table_and_finding_is_there(shown: tuple[str, str]) -> None:
     page, _ = shown
     titles = re.findall("<h2>([^<]*)</h2>", page)
     assert {
-        "What to look at first", "Two periods side by side", "Tubes", "Dead letters", "Workers",
-        "Kinds of jobs that fail again and again", "Restarts and deploys",
+        "What to look at first", "Tubes", "Dead letters", "Workers", "Restarts",
+        "Kinds of jobs that fail again and again",
     } <= {*titles}  # fmt: skip
 
 
@@ -121,12 +106,16 @@ def test_it_is_used_with_a_mouse_on_a_narrow_screen(folder: Path) -> None:
 def test_a_step_that_began_before_the_left_edge_is_seen_whole(tmp_path: Path) -> None:
     node, chromium = browser_or_skip()
     tables = tmp_path / "tables"
-    write_minutes(tables, [minute(60 * at, ready=20 if at == 3 else 1) for at in range(6)])
-    write(tables / "lifetimes", lifetimes(("alive", None, None, 9)))
-    write_attempts(tables, [attempt(20, 21), attempt(305, 306), attempt(320, 321)])
+    some.write_minutes(
+        tables, [some.minute(60 * at, ready=20 if at == 3 else 1) for at in range(6)]
+    )
+    some.write(tables / "lifetimes", some.lifetimes(("alive", None, None, 9)))
+    some.write_attempts(
+        tables, [some.attempt(20, 21), some.attempt(305, 306), some.attempt(320, 321)]
+    )
     page = tmp_path / "short.html"
-    period = Period(START_S + 180, START_S + 360)
-    page.write_text(make(Request(str(tables), "Short", period, versus=START_S)).page)
+    period = Period(some.START_S + 180, some.START_S + 360)
+    page.write_text(make(Request(str(tables), "Short", period)).page)
     done = subprocess.run(
         [node, "short.mjs", chromium, str(page)],
         cwd=FOLDER, capture_output=True, text=True, timeout=LIMIT_S,
@@ -136,5 +125,5 @@ def test_a_step_that_began_before_the_left_edge_is_seen_whole(tmp_path: Path) ->
     assert found["errors"] == []
     # What stood there from a minute's beginning on is 20 high, to the end of that minute.
     assert found["top"] == 0 and found["filled"] > 0.9
-    # The zoom begins with the first that happened in either period.
-    assert found["at"].startswith("2025-11-24 00:03 UTC")
+    # The zoom begins with the first that happened.
+    assert found["at"].startswith("2025-11-24 00:05 UTC")

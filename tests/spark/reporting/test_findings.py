@@ -17,24 +17,24 @@ from binlog_tools.spark.reporting.findings import (
     findings,
 )
 from binlog_tools.spark.reporting.readings import DeadLetters, Mark, Readings, Selection, read
-from tests.spark.reporting.some_tables import START_S, kind, minute, worker, write_minutes
+from tests.spark.reporting import some_tables as some
 
 SECOND = 10**9
 
 
 def of(tmp_path: Path, rows: Iterable[dict[str, Any]], name: str = "t") -> Readings:
-    write_minutes(tmp_path / name, rows)
+    some.write_minutes(tmp_path / name, rows)
     return read(Selection(str(tmp_path / name)))
 
 
-def told(readings: Readings, before: Readings | None = None) -> list[tuple[str, str, str]]:
-    return [(found.figure, found.tube, found.text) for found in findings(readings, before)]
+def told(readings: Readings) -> list[tuple[str, str, str]]:
+    return [(found.figure, found.tube, found.text) for found in findings(readings)]
 
 
 @pytest.mark.parametrize(("runs", "failed", "count"), [(100, 5, 1), (100, 4, 0), (19, 19, 0)])
 def test_a_tube_whose_runs_fail(tmp_path: Path, runs: int, failed: int, count: int) -> None:
     assert FEW_RUNS == 20
-    found = told(of(tmp_path, [minute(0, reserves=runs, timeouts=failed)]))
+    found = told(of(tmp_path, [some.minute(0, reserves=runs, timeouts=failed)]))
     assert len(found) == count
     if found:
         assert found[0][:2] == ("flow", "mail")
@@ -49,7 +49,7 @@ def test_a_tube_that_lacks_workers(
     tmp_path: Path, wait_s: float, run_s: float | None, count: int
 ) -> None:
     runs = [] if run_s is None else [(int(run_s * SECOND), 3)]
-    row = minute(0, wait_histogram=[(int(wait_s * SECOND), 20)], run_histogram=runs)
+    row = some.minute(0, wait_histogram=[(int(wait_s * SECOND), 20)], run_histogram=runs)
     found = told(of(tmp_path, [row]))
     assert [place[:2] for place in found] == [("wait", "mail")] * count
     if found and run_s:
@@ -59,41 +59,34 @@ def test_a_tube_that_lacks_workers(
 @pytest.mark.parametrize(("waits", "count"), [(20, 1), (19, 0)])
 def test_of_a_few_waits_no_rule_is_made(tmp_path: Path, waits: int, count: int) -> None:
     assert FEW_LENGTHS == 20
-    row = minute(0, wait_histogram=[(86_400 * SECOND, waits)])
+    row = some.minute(0, wait_histogram=[(86_400 * SECOND, waits)])
     assert len(told(of(tmp_path, [row]))) == count
-
-
-def test_two_slow_jobs_take_no_place_before_a_tube_that_fails(tmp_path: Path) -> None:
-    runs = [minute(0, reserves=567, releases=209)]
-    few = minute(60, "keep", reserves=2, deletes=2, wait_histogram=[(86_400 * SECOND, 2)],
-                 run_histogram=[(36 * SECOND, 2)])  # fmt: skip
-    before = of(tmp_path, [minute(60, "keep", wait_histogram=[(SECOND, 99)])], "before")
-    found = told(of(tmp_path, [*runs, few]), before)
-    assert [place[:2] for place in found] == [("flow", "mail")]
 
 
 @pytest.mark.parametrize(("last", "count"), [(MANY_READY, 1), (MANY_READY - 1, 0)])
 def test_a_tube_that_fills(tmp_path: Path, last: int, count: int) -> None:
-    rows = [minute(60 * at, ready=last * at // 19) for at in range(20)]
+    rows = [some.minute(60 * at, ready=last * at // 19) for at in range(20)]
     found = told(of(tmp_path, rows))
     assert [place[:2] for place in found] == [("depth", "mail")] * count
 
 
 def test_a_tube_that_was_emptied_again_does_not_fill(tmp_path: Path) -> None:
-    rows = [minute(60 * at, ready=1000 if at == 5 else 500 if at > 9 else 0) for at in range(20)]
+    rows = [
+        some.minute(60 * at, ready=1000 if at == 5 else 500 if at > 9 else 0) for at in range(20)
+    ]
     assert told(of(tmp_path, rows)) == []
 
 
 def test_a_kind_of_jobs_that_is_most_of_the_failures() -> None:
-    assert [found[0] for found in told(Readings(kinds=[kind(6), kind(6)]))] == ["kinds"]
-    assert told(Readings(kinds=[kind(6), kind(4), kind(4)])) == []
-    assert told(Readings(kinds=[kind(9)])) == []
+    assert [found[0] for found in told(Readings(kinds=[some.kind(6), some.kind(6)]))] == ["kinds"]
+    assert told(Readings(kinds=[some.kind(6), some.kind(4), some.kind(4)])) == []
+    assert told(Readings(kinds=[some.kind(9)])) == []
 
 
 def test_a_kind_without_a_sample_says_how_to_get_one() -> None:
-    ((_, _, text),) = told(Readings(kinds=[kind(10, sample="{}")]))
+    ((_, _, text),) = told(Readings(kinds=[some.kind(10, sample="{}")]))
     assert text.startswith("One kind of jobs, in tube") and text.endswith("what they are.")
-    ((_, _, text),) = told(Readings(kinds=[kind(10, fingerprint=None)]))
+    ((_, _, text),) = told(Readings(kinds=[some.kind(10, fingerprint=None)]))
     assert text.startswith("Tube ") and "sample says" not in text
     assert text.endswith("python -m binlog_tools.spark events LOG -o EVENTS --body.")
 
@@ -109,49 +102,31 @@ def test_one_worker_that_fails_more_than_the_others(
     tmp_path: Path, runs: int, failures: int, count: int
 ) -> None:
     # All together fail 4.9 of 100; three times that are 14.7.
-    readings = of(tmp_path, [minute(0, reserves=1000, timeouts=49)])
-    readings.workers = [worker(7, runs=runs, timeouts=failures, releases=0)]
+    readings = of(tmp_path, [some.minute(0, reserves=1000, timeouts=49)])
+    readings.workers = [some.worker(7, runs=runs, timeouts=failures, releases=0)]
     assert [found[0] for found in told(readings)] == ["workers"] * count
 
 
 def test_many_restarts_in_a_day(tmp_path: Path) -> None:
-    readings = of(tmp_path, [minute(0), minute(86_400)])
-    marks = [Mark(START_S + at, "stop", "x") for at in range(3)]
+    readings = of(tmp_path, [some.minute(0), some.minute(86_400)])
+    marks = [Mark(some.START_S + at, "stop", "x") for at in range(3)]
     assert told(Readings(flow=readings.flow, marks=marks[:2])) == []
     ((figure, _, text),) = told(Readings(flow=readings.flow, marks=marks))
     assert figure == "marks" and "restarted 3 times in 1 d, 0 of them after a kill" in text
     marks[0] = marks[0]._replace(kind="kill")
     ((_, _, text),) = told(Readings(flow=readings.flow, marks=marks))
     assert " 1 of them after a kill or crash, " in text
-    deploys = [mark._replace(kind="deploy") for mark in marks]
-    assert told(Readings(flow=readings.flow, marks=deploys)) == []
-
-
-def test_what_has_become_worse_than_in_the_other_period(tmp_path: Path) -> None:
-    before = of(tmp_path, [minute(0, wait_histogram=[(20_000_000, 20)])], "before")
-    worse = of(tmp_path, [minute(0, wait_histogram=[(40_000_000, 20)])], "worse")
-    same = of(tmp_path, [minute(0, wait_histogram=[(39_000_000, 20)])], "same")
-    assert told(same, before) == []
-    ((figure, tube, text),) = told(worse, before)
-    assert (figure, tube) == ("wait", "") and text.endswith("Likewise: mail.")
-
-
-@pytest.mark.parametrize(("now", "then", "count"), [(20, 20, 1), (19, 20, 0), (20, 19, 0)])
-def test_of_a_few_runs_in_either_period_nothing_has_become_worse(
-    tmp_path: Path, now: int, then: int, count: int
-) -> None:
-    before = of(tmp_path, [minute(0, run_histogram=[(20_000_000, then)])], "before")
-    after = of(tmp_path, [minute(0, run_histogram=[(40_000_000, now)])], "after")
-    assert len(told(after, before)) == count
 
 
 def test_a_rule_has_one_line_however_many_tubes_break_it(tmp_path: Path) -> None:
-    rows = [minute(0, f"tube{at}", reserves=100, releases=10 + at) for at in range(MAX_NAMED + 3)]
+    rows = [
+        some.minute(0, f"tube{at}", reserves=100, releases=10 + at) for at in range(MAX_NAMED + 3)
+    ]
     ((figure, tube, text),) = told(of(tmp_path, rows))
     assert (figure, tube) == ("flow", "tube7")
     assert text.endswith("back. Likewise: tube6, tube5, tube4, tube3, tube2 and 2 more.")
-    readings = of(tmp_path, [minute(0, reserves=1000, timeouts=49)], "w")
-    readings.workers = [worker(at, runs=20, timeouts=10, releases=0) for at in (7, 8)]
+    readings = of(tmp_path, [some.minute(0, reserves=1000, timeouts=49)], "w")
+    readings.workers = [some.worker(at, runs=20, timeouts=10, releases=0) for at in (7, 8)]
     ((figure, _, text),) = told(readings)
     assert figure == "workers"
     assert text.endswith("Likewise: connection 8 of start 1 of aaaaaaaa.")

@@ -14,38 +14,21 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 
 from binlog_tools.cli.commands import CANNOT_READ
 from binlog_tools.spark.report import TITLE, command
-from binlog_tools.spark.reporting.making import Request, deploys_of, make
 from binlog_tools.spark.reporting.page import MAX_PAGE_BYTES, seconds_text
 from binlog_tools.spark.reporting.readings import KIND_JOBS, ROWS, Selection, read
+from binlog_tools.spark.reporting.sections import Request, make
 from binlog_tools.spark.reporting.series import ALWAYS, MAX_TUBES, OTHERS, Period
 from binlog_tools.spark.storing import LOG
 from binlog_tools.spark.tables.engines import InProcess
 from binlog_tools.spark.tables.increments import update
 from tests.spark.histories.test_histories import servers_of
-from tests.spark.reporting.some_tables import (
-    COUNTS,
-    HOSTILE,
-    MINUTES,
-    SERVER,
-    START_S,
-    all_tables,
-    attempt,
-    kind,
-    lifetimes,
-    minute,
-    worker,
-    write,
-    write_attempts,
-    write_minutes,
-    write_workers,
-)
+from tests.spark.reporting import some_tables as some
 from tests.spark.tables import queue_model
 from tests.spark.tables.test_increments import newer_of
 
@@ -55,7 +38,7 @@ BLOCK = re.compile(r'<script type="application/json" id="content">(.*?)</script>
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return all_tables(tmp_path_factory.mktemp("tables"))
+    return some.all_tables(tmp_path_factory.mktemp("tables"))
 
 
 def run(*words: object) -> Result:
@@ -73,14 +56,14 @@ def test_the_page_holds_all_and_is_the_same_each_time(tables: Path) -> None:
     content = content_of(page)
     assert [table["key"] for table in content["tables"]] == KEYS
     assert "2025-11-24 00:00 to 2025-11-26 23:51 UTC" in content["text"]
-    assert ["6", "dead letters", ""] in content["tiles"]
+    assert ["6", "dead letters"] in content["tiles"]
 
 
 def test_nothing_of_a_log_is_markup_and_only_the_pages_own_script_may_run(tables: Path) -> None:
-    page = make(Request(str(tables), f"A {HOSTILE}")).page
+    page = make(Request(str(tables), f"A {some.HOSTILE}")).page
     assert page.count("<script") == 3 and page.count("</script>") == 3
     assert "<img" not in page and "\u202e" not in page and "\u2028" not in page
-    assert HOSTILE.replace("\u202e", "\\u202e").replace("\u2028", "\\u2028") in [
+    assert some.HOSTILE.replace("\u202e", "\\u202e").replace("\u2028", "\\u2028") in [
         row[0] for row in content_of(page)["tables"][0]["rows"]
     ]
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
@@ -109,21 +92,21 @@ def test_the_numbers_are_those_of_the_tables(tables: Path) -> None:
 def test_kinds_of_jobs_that_have_not_failed_since_the_period_began_are_left_out(
     tmp_path: Path,
 ) -> None:
-    last = {1: START_S - 1, 2: START_S, 3: START_S + 600, 4: None}
-    write(tmp_path / "poison", pa.Table.from_pylist([
-        kind(at, last=None if when is None else datetime.fromtimestamp(when, UTC))
+    last = {1: some.START_S - 1, 2: some.START_S, 3: some.START_S + 600, 4: None}
+    some.write(tmp_path / "poison", pa.Table.from_pylist([
+        some.kind(at, last=None if when is None else datetime.fromtimestamp(when, UTC))
         for at, when in last.items()
     ]))  # fmt: skip
     found = {
         period: [row["failures"] for row in read(Selection(str(tmp_path), None, period)).kinds]
-        for period in (ALWAYS, Period(START_S, START_S + 60), Period(START_S + 601))
+        for period in (ALWAYS, Period(some.START_S, some.START_S + 60), Period(some.START_S + 601))
     }
     assert list(found.values()) == [[4, 3, 2, 1], [4, 3, 2], [4]]
 
 
 def test_the_depth_of_a_step_is_that_of_its_last_minute(tmp_path: Path) -> None:
-    rows = [minute(60 * at, ready=at, reserved=1) for at in range(1505)]
-    write_minutes(tmp_path, rows)
+    rows = [some.minute(60 * at, ready=at, reserved=1) for at in range(1505)]
+    some.write_minutes(tmp_path, rows)
     flow = read(Selection(str(tmp_path))).flow
     assert flow is not None and flow.whole.width == 120
     # The last minute of all is the end of its step, although the step is longer.
@@ -133,7 +116,9 @@ def test_the_depth_of_a_step_is_that_of_its_last_minute(tmp_path: Path) -> None:
 
 def test_tubes_beyond_those_that_are_shown_are_added_up(tmp_path: Path) -> None:
     count = MAX_TUBES + 2
-    write_minutes(tmp_path, [minute(0, f"t{at:02}", puts=at + 1, ready=1) for at in range(count)])
+    some.write_minutes(
+        tmp_path, [some.minute(0, f"t{at:02}", puts=at + 1, ready=1) for at in range(count)]
+    )
     flow = read(Selection(str(tmp_path))).flow
     assert flow is not None
     assert len(flow.tubes.names) == MAX_TUBES + 1 and flow.tubes.names[-1] == OTHERS
@@ -142,32 +127,21 @@ def test_tubes_beyond_those_that_are_shown_are_added_up(tmp_path: Path) -> None:
 
 
 def test_a_step_without_a_measurement_has_none_and_a_nought_is_left_out(tmp_path: Path) -> None:
-    write_minutes(tmp_path, [minute(0, puts=1, wait_histogram=[(2_500_000, 1)]), minute(60)])
+    some.write_minutes(
+        tmp_path, [some.minute(0, puts=1, wait_histogram=[(2_500_000, 1)]), some.minute(60)]
+    )
     content = content_of(make(Request(str(tmp_path), TITLE)).page)
-    (numbers,) = content["periods"][0]["whole"]["numbers"]
+    (numbers,) = content["period"]["whole"]["numbers"]
     assert numbers["wait_p95"] == [2.5, None] and numbers["puts"] == [1, 0]
     assert "deletes" not in numbers and "run_p95" not in numbers
 
 
-def test_two_periods_stand_side_by_side(tables: Path, tmp_path: Path) -> None:
-    out = tmp_path / "r.html"
-    done = run(tables, "-o", out, "--from", "2025-11-25T00:00:00Z", "--to", "2025-11-26T00:00:00Z",
-               "--versus", "2025-11-24T00:00:00Z")  # fmt: skip
-    assert done.exit_code == 0, done.output
-    content = content_of(out.read_text())
-    assert [period["whole"]["start"] - START_S for period in content["periods"]] == [86_400, 0]
-    (compared,) = [table for table in content["tables"] if table["key"] == "compare"]
-    assert compared["rows"][0][:3] == ["all tubes", 0, 2 * 10 * 144 * 3]
-    assert content["tiles"][0] == ["0", "jobs put", "8,640"]
-    assert run(tables, "-o", out, "--versus", "-2d").exit_code == 2
-
-
 def test_restarts_are_marked_at_their_starts_if_the_tables_have_them(tmp_path: Path) -> None:
-    write_workers(tmp_path, [worker(1), worker(2, 4, first=90)])
-    newest = [(START_S + at) * 10**9 for at in (90, 15, 45, 70)]
-    write(tmp_path / "starts", pa.table({
-        "server": [SERVER] * 4, "incarnation": [4, 1, 2, 3],
-        "first_ns": [(START_S + at) * 10**9 for at in (80, 0, 20, 50)], "newest_ns": newest,
+    some.write_workers(tmp_path, [some.worker(1), some.worker(2, 4, first=90)])
+    newest = [(some.START_S + at) * 10**9 for at in (90, 15, 45, 70)]
+    some.write(tmp_path / "starts", pa.table({
+        "server": [some.SERVER] * 4, "incarnation": [4, 1, 2, 3],
+        "first_ns": [(some.START_S + at) * 10**9 for at in (80, 0, 20, 50)], "newest_ns": newest,
         "stopped_ns": pa.array([None, newest[1], None, newest[3] - 1], pa.int64()),
     }))  # fmt: skip
     found = [
@@ -176,44 +150,26 @@ def test_restarts_are_marked_at_their_starts_if_the_tables_have_them(tmp_path: P
         (80, "kill", "aaaaaaaa: start 4 after a kill or crash"),
     ]
     marks = read(Selection(str(tmp_path))).marks
-    assert [(mark.at - START_S, mark.kind, mark.text) for mark in marks] == found
-    period = Period(START_S + 20, START_S + 80)
+    assert [(mark.at - some.START_S, mark.kind, mark.text) for mark in marks] == found
+    period = Period(some.START_S + 20, some.START_S + 80)
     marks = read(Selection(str(tmp_path), period=period)).marks
     assert [mark.text for mark in marks] == [text for _, _, text in found[:2]]
 
 
 def test_a_kind_that_fails_leads_to_its_jobs(tmp_path: Path) -> None:
-    write(tmp_path / "poison", pa.Table.from_pylist([kind(30), kind(20)]))
+    some.write(tmp_path / "poison", pa.Table.from_pylist([some.kind(30), some.kind(20)]))
     jobs = [
-        {"tube": HOSTILE, "fingerprint": f"{mark:016x}", "server": SERVER, "job": at,
+        {"tube": some.HOSTILE, "fingerprint": f"{mark:016x}", "server": some.SERVER, "job": at,
          "state": "buried", "failures": at, "sample": "{}",
-         "last": datetime.fromtimestamp(START_S + at, UTC)}
+         "last": datetime.fromtimestamp(some.START_S + at, UTC)}
         for at in range(KIND_JOBS + 3) for mark in (30, 7)
     ]  # fmt: skip
-    write(tmp_path / "poison_jobs", pa.Table.from_pylist(jobs))
+    some.write(tmp_path / "poison_jobs", pa.Table.from_pylist(jobs))
     content = content_of(make(Request(str(tmp_path), TITLE)).page)
     tables = {table["key"]: table for table in content["tables"]}
     found = [int(row[2]) for row in tables["jobs"]["rows"]]
     assert found == list(range(KIND_JOBS + 2, 2, -1))
     assert content["findings"][0]["figure"] == "jobs"
-
-
-def test_restarts_and_deploys_are_marked(tables: Path, tmp_path: Path) -> None:
-    deploys = tmp_path / "deploys"
-    deploys.write_text("# ours\n\n2025-11-24T12:00:00Z v2 of it\n2030-01-01T00:00:00Z later\n")
-    done = run(tables, "-o", tmp_path / "r.html", "--deploys", deploys)
-    assert done.exit_code == 0, done.output
-    marks = content_of((tmp_path / "r.html").read_text())["marks"]
-    assert [(mark["at"] - START_S, mark["kind"], mark["text"]) for mark in marks] == [
-        (6000, "kill", "aaaaaaaa: start 2 after a kill or crash"), (43_200, "deploy", "v2 of it"),
-    ]  # fmt: skip
-    deploys.write_text("yesterday v2\n")
-    done = run(tables, "-o", tmp_path / "r.html", "--deploys", deploys)
-    assert done.exit_code == CANNOT_READ and "line 1: 'yesterday' is no time" in done.stderr
-
-
-def test_a_deploy_without_a_name_is_one() -> None:
-    assert [mark.text for mark in deploys_of(["@0"], 0)] == ["deploy"]
 
 
 @pytest.mark.parametrize(
@@ -241,32 +197,24 @@ def test_its_tables_are_written_as_json_beside_the_page(tables: Path, tmp_path: 
     assert "\\u202e" in kinds["rows"][0][kinds["head"].index("sample")]
 
 
-def test_heads_are_words_and_an_oldest_job_is_no_wait_that_ended(tables: Path) -> None:
-    written = json.loads(make(Request(str(tables), TITLE)).json)
-    heads = {table["title"]: table["head"] for table in written["tables"]}
-    assert not [name for head in heads.values() for name in head if "_" in name]
-    assert "oldest waiting" in heads["Tubes"] and "longest wait" not in heads["Tubes"]
-    assert "wait p50, ms" in heads["Along the time"]
-
-
 def test_without_bodies_no_kinds_are_told_apart(tmp_path: Path) -> None:
-    write(tmp_path / "poison", pa.Table.from_pylist([kind(5, fingerprint=None)]))
+    some.write(tmp_path / "poison", pa.Table.from_pylist([some.kind(5, fingerprint=None)]))
     (table,) = json.loads(make(Request(str(tmp_path), TITLE)).json)["tables"]
     assert table["title"] == "Jobs that fail again and again"
     assert "events LOG -o EVENTS --body" in table["text"]
 
 
 def test_workers_that_are_not_shown_are_counted(tmp_path: Path) -> None:
-    write_workers(tmp_path, [worker(at) for at in range(ROWS + 1)])
+    some.write_workers(tmp_path, [some.worker(at) for at in range(ROWS + 1)])
     (table,) = json.loads(make(Request(str(tmp_path), TITLE)).json)["tables"]
     assert f"{ROWS} of {ROWS + 1} connections" in table["text"]
 
 
 def test_the_heading_says_which_steps_are_which(tmp_path: Path) -> None:
-    write_minutes(tmp_path, [minute(0), minute(600)])
+    some.write_minutes(tmp_path, [some.minute(0), some.minute(600)])
     assert make(Request(str(tmp_path), TITLE)).page.count("in 1-minute steps.") == 1
-    write(tmp_path / "lifetimes", lifetimes(("alive", None, None, None)))
-    write_attempts(tmp_path, [attempt(1, 2)])
+    some.write(tmp_path / "lifetimes", some.lifetimes(("alive", None, None, None)))
+    some.write_attempts(tmp_path, [some.attempt(1, 2)])
     told = content_of(make(Request(str(tmp_path), TITLE)).page)["text"]
     assert "in 1-second steps, what stands in the queue in 1-minute steps." in told
 
@@ -283,14 +231,14 @@ def test_of_a_table_that_is_missing_nothing_is_said_but_that_it_is(
         f"report: {only} lacks tube_minutes, lifetimes, poison, attempts: "
     )
     content = content_of((tmp_path / "r.html").read_text())
-    assert content["tiles"] == [["20", "worker connections", ""]]
-    assert (content["text"], content["periods"]) == ("", [])
+    assert content["tiles"] == [["20", "worker connections"]]
+    assert (content["text"], content["period"]) == ("", None)
     assert "tube_minutes, lifetimes, poison" in content["notes"][0]
 
 
 def test_of_tables_that_are_not_whole_nothing_is_reported(tmp_path: Path) -> None:
-    write_minutes(tmp_path, [minute(0)])
-    write(tmp_path / "workers", pa.table({"jobs": [1]}))
+    some.write_minutes(tmp_path, [some.minute(0)])
+    some.write(tmp_path / "workers", pa.table({"jobs": [1]}))
     rmtree(tmp_path / "tube_minutes" / LOG)
     done = run(tmp_path, "-o", tmp_path / "r.html")
     assert done.exit_code == CANNOT_READ
@@ -312,7 +260,7 @@ def test_of_tables_that_have_reached_different_records_nothing_is_reported(tmp_p
 
 
 def test_a_table_that_is_whole_and_empty_says_that_it_has_no_row(tmp_path: Path) -> None:
-    DeltaTable.create(tmp_path / "tube_minutes", MINUTES)
+    DeltaTable.create(tmp_path / "tube_minutes", some.MINUTES)
     content = content_of(make(Request(str(tmp_path), TITLE)).page)
     assert content["tiles"] == []
     assert any("tube_minutes has no row" in note for note in content["notes"])
@@ -321,7 +269,7 @@ def test_a_table_that_is_whole_and_empty_says_that_it_has_no_row(tmp_path: Path)
 def test_what_is_wrong_is_said_in_one_line(tables: Path, tmp_path: Path) -> None:
     empty, broken = tmp_path / "empty", tmp_path / "broken"
     empty.mkdir()
-    write(broken / "workers", pa.table({"jobs": [1]}))
+    some.write(broken / "workers", pa.table({"jobs": [1]}))
     plain = tmp_path / "plain"
     (plain / "workers").mkdir(parents=True)
     (plain / "workers" / "_SUCCESS").touch()
@@ -336,17 +284,15 @@ def test_what_is_wrong_is_said_in_one_line(tables: Path, tmp_path: Path) -> None
 
 
 def year_of(place: Path, tubes: int, rows: int) -> Path:
-    """Tables of a year, in which no number is short and none is nought.
-
-    :param rows: of each tube.
-    """
+    """Tables of a year, in which no number is short and none is nought."""
     dice = random.Random(7)
-    names = [f"{at:02}-{HOSTILE}" for at in range(tubes)]
+    names = [f"{at:02}-{some.HOSTILE}" for at in range(tubes)]
     step = 365 * 86_400 // rows // 60 * 60
     wait = [(int(f"{each}0000000000"), 1) for each in range(101, 999, 90)]
     given: dict[str, Any] = {"wait_histogram": wait, "run_histogram": wait}
-    write_minutes(place, (
-        {**minute(at * step, name), **given, **{each: dice.randrange(10**6) for each in COUNTS}}
+    some.write_minutes(place, (
+        {**some.minute(at * step, name), **given,
+         **{each: dice.randrange(10**6) for each in some.COUNTS}}
         for name in names for at in range(rows)
     ))  # fmt: skip
     return place
@@ -357,30 +303,15 @@ def test_the_page_of_a_year_of_fifty_tubes_is_small_enough(tmp_path: Path) -> No
     tables = year_of(tmp_path, 50, 730)
     made = make(Request(str(tables), TITLE))
     assert 300_000 < len(made.page) <= MAX_PAGE_BYTES
-    year = Period(START_S, START_S + 150 * 86_400)
-    compared = make(Request(str(tables), TITLE, year, START_S + 150 * 86_400))
-    assert len(compared.page) <= MAX_PAGE_BYTES
 
 
 def test_a_page_that_is_too_large_has_wider_steps(
     tables: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = make(Request(str(tables), TITLE)).page
-    monkeypatch.setattr("binlog_tools.spark.reporting.making.MAX_PAGE_BYTES", len(whole) - 1)
+    monkeypatch.setattr("binlog_tools.spark.reporting.sections.MAX_PAGE_BYTES", len(whole) - 1)
     smaller = content_of(make(Request(str(tables), TITLE)).page)
-    assert smaller["periods"][0]["whole"]["width"] == 600
-
-
-def test_a_delta_table_is_read_by_its_log(tmp_path: Path) -> None:
-    rows = pa.Table.from_pylist([minute(0, puts=2), minute(60, puts=3)], MINUTES)
-    place = tmp_path / "tube_minutes"
-    write_deltalake(place, rows.slice(0, 1), partition_by=["server"])
-    write_deltalake(place, rows.slice(1), partition_by=["server"], mode="append")
-    # What no commit has named does not count.
-    pq.write_table(rows, place / "left.parquet")
-    flow = read(Selection(str(tmp_path))).flow
-    assert flow is not None
-    assert flow.whole.numbers["puts"].tolist() == [[2, 3]]
+    assert smaller["period"]["whole"]["width"] == 600
 
 
 def test_a_time_in_which_nothing_was_is_told(tables: Path, tmp_path: Path) -> None:

@@ -1,8 +1,4 @@
-"""Histories of queues, made up: a plain model of the rules, which writes rows of the events table.
-
-It knows restarts, with and without the loss of the newest records; a disk so full that records that
-nobody waits for are not written; late clocks; compaction; and logs whose beginning is gone.
-"""
+"""Histories of queues, made up."""
 
 from __future__ import annotations
 
@@ -95,7 +91,6 @@ class Model:
         return self.rows
 
     def pass_time(self) -> None:
-        """Nothing, a moment, some seconds, or some minutes."""
         self.now_ns += self.chance.choice(
             [0, 0, self.chance.randrange(NS), self.chance.randrange(20 * NS), 7 * NS,
              self.chance.randrange(NS) if self.chance.random() < 0.8
@@ -131,7 +126,6 @@ class Model:
         })  # fmt: skip
 
     def tick(self) -> None:
-        """What is due happens."""
         for job in list(self.jobs.values()):
             if job.state == "delayed" and job.deadline_ns <= self.now_ns:
                 self.jobs[job.job] = replace(job, state="ready", deadline_ns=0)
@@ -141,12 +135,10 @@ class Model:
                 self.may_die(image, "ttr")
 
     def some(self, *states: str) -> Job | None:
-        """Any job in one of these states."""
         jobs = [job for job in self.jobs.values() if job.state in states]
         return self.chance.choice(jobs) if jobs else None
 
     def connection(self) -> int:
-        """Any connection."""
         if not self.connections:
             self.connect()
         return self.chance.choice(self.connections)
@@ -174,15 +166,12 @@ class Model:
         self.log("put", job, self.connection())
 
     def reserve(self) -> None:
-        """A ready job; now and then none though there is one, as in a paused tube."""
         self.hand_out(self.some("ready"))
 
     def reserve_job(self) -> None:
-        """A job by its id."""
         self.hand_out(self.some("ready", "delayed", "buried"))
 
     def hand_out(self, job: Job | None) -> None:
-        """It is somebody's."""
         if job:
             connection = self.connection()
             deadline_ns = self.now_ns + job.ttr_s * NS
@@ -194,7 +183,6 @@ class Model:
             self.held_by[job.job] = connection
 
     def touch(self) -> None:
-        """A worker needs longer."""
         job = self.some("reserved")
         if job:
             image = replace(job, deadline_ns=self.now_ns + job.ttr_s * NS)
@@ -221,7 +209,6 @@ class Model:
                 self.log("bury", replace(image, deadline_ns=self.now_ns), job.connection)
 
     def may_die(self, job: Job, reason: str) -> None:
-        """A job that has come back is now and then a dead letter."""
         if self.chance.random() < 0.3:
             tube = self.chance.choice([DEAD_TUBE, job.tube])
             image = replace(
@@ -231,7 +218,6 @@ class Model:
             self.log("move", image)
 
     def kick_dead(self) -> None:
-        """A dead letter is a job again, which was never tried."""
         dead = [job for job in self.jobs.values() if job.dead_from and job.state == "buried"]
         if dead:
             job = self.chance.choice(dead)
@@ -242,7 +228,6 @@ class Model:
             self.log("move", image, self.connection())
 
     def move(self) -> None:
-        """A job in any state goes to another tube, by who has it if somebody has."""
         job = self.some("ready", "delayed", "buried", "reserved")
         if job:
             connection = job.connection or self.connection()
@@ -267,24 +252,20 @@ class Model:
         self.log("update", image, connection)
 
     def end_group(self) -> None:
-        """A job that waits for a group waits no longer."""
         waiting = [job for job in self.jobs.values() if job.deadline_ns == NEVER_NS]
         if waiting:
             self.log("group-ended", _ready(self.chance.choice(waiting)))
 
     def end(self, job: Job, connection: int, reason: str = "client") -> None:
-        """It is gone."""
         self.log("delete", replace(_ready(job), state="gone"), connection, reason)
         del self.jobs[job.job]
 
     def kick(self) -> None:
-        """A job that was put aside."""
         job = self.some("buried", "delayed")
         if job:
             self.log("kick", replace(_ready(job), kicks=job.kicks + 1), self.connection())
 
     def delete(self) -> None:
-        """A job that nobody has."""
         job = self.some("ready", "buried", "delayed")
         if job:
             connection = self.connection()
@@ -297,18 +278,15 @@ class Model:
                     self.end(job, connection)
 
     def compact(self) -> None:
-        """Some jobs are stated again."""
         for job in list(self.jobs.values()):
             if self.chance.random() < 0.3:
                 self.log("copy", job, job.connection if job.state == "reserved" else 0)
 
     def connect(self) -> None:
-        """One connection more."""
         self.connections.append(self.next_connection)
         self.next_connection += 1
 
     def hang_up(self) -> None:
-        """One connection less: what it had is ready."""
         if not self.connections:
             return
         gone = self.connections.pop(self.chance.randrange(len(self.connections)))
@@ -317,9 +295,7 @@ class Model:
                 self.log("disconnect-release", _ready(job))
 
     def restart(self) -> None:
-        """The server has ended and starts again; maybe the newest records are lost, none of which
-        anybody waited for.
-        """
+        """The server has ended and starts again."""
         before = len(self.rows)
         if self.chance.random() < 0.5:
             while self.rows and self.rows[-1]["relaxed"] and self.chance.random() < 0.7:
@@ -348,7 +324,6 @@ class Model:
         self.connections = []
 
     def log_of_server(self, event: str) -> None:
-        """A record of no job."""
         self.lsn += 1
         self.logged_ns = max(self.logged_ns, self.now_ns)
         self.rows.append({
@@ -378,7 +353,6 @@ def _job_of(row: Row) -> Job:
 
 
 def history(seed: int, epoch_ns: int = EPOCH_NS) -> list[Row]:
-    """What one server's log has, from its beginning or from the middle."""
     chance = random.Random(seed)
     rows = Model(f"{seed:032x}", seed, epoch_ns).run(chance.choice([5, 40, 150]))
     if seed % 5 == 4:
@@ -388,7 +362,6 @@ def history(seed: int, epoch_ns: int = EPOCH_NS) -> list[Row]:
 
 
 def table(rows: Iterable[Row]) -> pa.Table:
-    """The events table of these rows."""
     names = tuple(columns.BY_NAME)
     told = list(rows)
     for row in told:

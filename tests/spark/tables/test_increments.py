@@ -26,8 +26,6 @@ DAY_NS = 86_400 * queue_model.NS
 
 
 def newer_of(events: pa.Table, parts: int = 5) -> Callable[[Any], Rows]:
-    """In so many parts, with events that are known already."""
-
     def newer(known: dict[str, int]) -> Rows:
         rows = max(1, -(-events.num_rows // parts))
         cut = [events.slice(start, rows) for start in range(0, events.num_rows, rows)]
@@ -41,7 +39,6 @@ def stored(out: Path, name: str) -> pa.Table:
 
 
 def stretched(rows: list[Row], days: int) -> list[Row]:
-    """The same history in so many days, with pauses of a day between its parts."""
     found, size = [], max(1, -(-len(rows) // days))
     for place, row in enumerate(rows):
         more = place // size * DAY_NS
@@ -76,7 +73,6 @@ def run(out: Path, events: pa.Table, engine: Any = None) -> list[str]:
 
 
 def cuts(rows: Sequence[Row], seed: int) -> Iterable[pa.Table]:
-    """The history up to some of its records, and up to the last."""
     chance = random.Random(seed)
     ends = sorted(chance.sample(range(1, len(rows) + 1), min(4, len(rows))))
     for end in (*ends, len(rows)):

@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from deltalake import DeltaTable
 
-from binlog_tools.spark.cli.main import cli
+from binlog_tools.spark.cli import cli
 from binlog_tools.spark.histories.records import TAKEN
 from binlog_tools.spark.live import SCHEMAS
 from binlog_tools.spark.storing import open_stored
@@ -23,10 +25,8 @@ from tests.server_process import Connection, ServerProcess, ours_at_once
 from tests.spark.test_live import add, server_of
 from tests.test_docs import ROOT, section
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 Row = dict[str, Any]
+Ask = Callable[[str], list[Row]]
 NS = 1_000_000_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 PUT, RESERVE, START, CLEAN_STOP = 1, 2, 51, 52
@@ -36,10 +36,7 @@ OLD, EXPIRED, LATE, RELEASED, SLOW, BY_HAND = range(3, 9)
 
 
 class Server:
-    """A server that is started again and again on the same log.
-
-    :ivar journal: of each start, when it was begun and when it listened, ns since the epoch.
-    """
+    """A server that is started again and again on the same log."""
 
     def __init__(self, folder: Path) -> None:
         self.log = folder / "log"
@@ -48,7 +45,6 @@ class Server:
         folder.mkdir()
 
     def run(self) -> ServerProcess:
-        """Start it, and wait until it answers."""
         begun_ns = time.time_ns()
         process = ServerProcess(ours_at_once("--binlog", self.log, "--port", 0), self._folder)
         process.connect().close()
@@ -57,11 +53,9 @@ class Server:
 
     @property
     def store(self) -> str:
-        """What it is called in the tables."""
         return next(self.log.glob("*.tql")).read_bytes()[64:80].hex()
 
     def records(self) -> list[Row]:
-        """All records with the moment of their frame, by the reader written from the format."""
         files = {path.name: path.read_bytes() for path in sorted(self.log.glob("*.tql"))}
         return [{**record, "logged_ns": frame["time_ns"]}
                 for segment in read_log(files)["segments"].values()
@@ -69,10 +63,7 @@ class Server:
 
 
 class Made(NamedTuple):
-    """What servers have left.
-
-    :ivar asked_ns: of each reservation of the job, before it was asked for and after the reply.
-    """
+    """What servers have left."""
 
     killed: Server
     other: Server
@@ -83,7 +74,6 @@ class Made(NamedTuple):
 
 
 def put(connection: Connection, delay_s: int = 0, ttr_s: int = 600) -> int:
-    """Put a job, and wait until it is on disk, and all before it."""
     return int(connection.ask(b"put 0 %d %d 1\r\nx\r\n" % (delay_s, ttr_s)).split()[1])
 
 
@@ -141,10 +131,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 
 def _dead_letters(client: Connection) -> dict[int, str]:
-    """Jobs that end in all ways that the server has.
-
-    :return: of dead letters, what the server says of why.
-    """
+    """Jobs that end in all ways that the server has."""
     reasons: dict[int, str] = {}
 
     def note(*jobs: int) -> None:
@@ -182,7 +169,6 @@ def _dead_letters(client: Connection) -> dict[int, str]:
 
 
 def tables(made: Made) -> dict[str, list[Row]]:
-    """The tables that are made of the events table."""
     return {name: open_stored(str(made.tables / name)).read().to_pylist()
             for name in ("lifetimes", "attempts")}  # fmt: skip
 
@@ -232,23 +218,6 @@ def test_a_run_that_a_kill_interrupts_ends_with_the_last_record_before_it(made: 
     assert (lifetime["outcome"], lifetime["waits"]) == ("done", 2)
 
 
-@pytest.mark.parametrize(("which", "job", "is_ordered"), [("killed", 2, True), ("other", 1, False)])
-def test_a_job_is_ready_since_a_restart_that_nothing_follows(
-    made: Made, which: str, job: int, is_ordered: bool
-) -> None:
-    server: Server = getattr(made, which)
-    records = server.records()
-    restart = [record for record in records if record["type"] == START][-1]
-    (run,) = _of(tables(made)["attempts"], server, job)
-    stop = [record for record in records if record["lsn"] < restart["lsn"]
-            and record["type"] in (*OF_JOBS, CLEAN_STOP)][-1]  # fmt: skip
-    assert (stop["type"] == CLEAN_STOP) == is_ordered
-    assert (run["ended_by"], run["ended_ns"]) == ("restart", stop["logged_ns"])
-    (lifetime,) = _of(tables(made)["lifetimes"], server, job)
-    assert (lifetime["state"], lifetime["outcome"]) == ("ready", "alive")
-    assert _micros(lifetime["since"]) == restart["logged_ns"] // 1000
-
-
 def test_endings_are_told_in_the_words_of_the_server(made: Made) -> None:
     lifetimes = tables(made)["lifetimes"]
 
@@ -296,21 +265,37 @@ def _micros(moment: datetime) -> int:
     return (moment - EPOCH) // timedelta(microseconds=1)
 
 
-@pytest.mark.exhaustive
-def test_the_documented_queries_answer_what_they_say(made: Made, spark: SparkSession) -> None:
+def _in_spark(places: Mapping[str, Path], request: pytest.FixtureRequest) -> Ask:
     from binlog_tools.spark.tasks import read_frame
 
-    places = {"events": made.events, **{name: made.tables / name for name in LAYOUTS}}
+    spark = request.getfixturevalue("spark")
     for name, place in places.items():
         read_frame(spark, open_stored(str(place))).createOrReplaceTempView(name)
+    return lambda query: [
+        row.asDict() for row in spark.sql(query.replace("quantile_cont", "percentile")).collect()
+    ]
+
+
+def _in_duckdb(places: Mapping[str, Path], request: pytest.FixtureRequest) -> Ask:
+    duckdb = pytest.importorskip("duckdb")
+    connection = duckdb.connect()
+    for name, place in places.items():
+        connection.register(name, DeltaTable(place).to_pyarrow_dataset())
+    return lambda query: pa.table(connection.sql(query)).to_pylist()
+
+
+@pytest.mark.parametrize(
+    "engine", [pytest.param(_in_spark, marks=pytest.mark.exhaustive), _in_duckdb]
+)
+def test_the_documented_queries_answer_what_they_say(
+    made: Made, engine: Callable[..., Ask], request: pytest.FixtureRequest
+) -> None:
+    places = {"events": made.events, **{name: made.tables / name for name in LAYOUTS}}
+    ask = engine(places, request)
     page = section(ROOT / "docs" / "spark-tables.md", "Questions")
     queries = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
     assert len(queries) == 8
-    found = [
-        [row.asDict() for row in spark.sql(query.replace("quantile_cont", "percentile")).collect()]
-        for query in queries
-    ]
-    lengths, _, workers, killed, dead, old, through, job = found
+    lengths, _, workers, killed, dead, old, through, job = map(ask, queries)
     assert lengths and through and {row["runs"] for row in workers}
     hit = {(row["server"], row["job"], row["attempt"]) for row in killed}
     assert hit == {(made.killed.store, 1, 1), (made.other.store, 1, 1)}
@@ -319,9 +304,8 @@ def test_the_documented_queries_answer_what_they_say(made: Made, spark: SparkSes
         counts[row["dead_from"], row["dead_reason"]] += row["jobs"]
     assert counts == {("mail", "release"): 2, ("mail", "ttr"): 1, ("old", "max-age"): 1}
     assert old == []
-    alive = spark.sql(queries[5].replace("1 HOUR", "0 HOUR")).collect()
+    alive = ask(queries[5].replace("1 HOUR", "0 HOUR"))
     assert {(row["server"], row["job"]) for row in alive} == {
         (row["server"], row["job"]) for row in tables(made)["lifetimes"] if row["state"] != "gone"
     }
-    ends = sorted(row["ended_by"] for row in job)
-    assert ends == ["delete", "restart", "restart"]
+    assert sorted(row["ended_by"] for row in job) == ["delete", "restart", "restart"]

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 
-from binlog_tools.spark.cli.main import cli
+from binlog_tools.spark.cli import cli
 from binlog_tools.spark.errors import CODES, TableError
 from binlog_tools.spark.storing import open_stored
 from binlog_tools.spark.tables.engines import InProcess, Spark
@@ -37,7 +37,6 @@ def no_spark() -> Any:
 
 @pytest.fixture(scope="module")
 def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The events table of a log."""
     folder = tmp_path_factory.mktemp("events")
     log = archived(folder / "log", FILES)
     done = command("events", log, "-o", folder / "events", "--body")

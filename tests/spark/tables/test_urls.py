@@ -33,7 +33,7 @@ STORE = UUID.hex()
 
 
 def run(*words: str | Path) -> Result:
-    from binlog_tools.spark.cli.main import cli
+    from binlog_tools.spark.cli import cli
 
     return CliRunner().invoke(cli, [str(word) for word in words])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from threading import Thread
 from types import TracebackType
@@ -18,21 +18,15 @@ STATS = b"---\nmax-job-size: 65535\n"
 
 
 class ScriptedServer:
-    """Listens on 127.0.0.1 until the block ends.
-
-    :ivar puts: tube and body of each, in order; ``lines``, their lines.
-    """
+    """Listens on 127.0.0.1 until the block ends."""
 
     def __init__(
-        self, answer: Answer, is_slow: bool = False, stats: bytes = STATS,
+        self, answer: Answer, stats: bytes = STATS,
         capabilities: bytes | None = None,
     ) -> None:  # fmt: skip
-        """:param capabilities: what it says to that; None: it does not know the command.
-        :param is_slow: each byte of a reply is sent by itself.
-        """
+        """:param capabilities: what it says to that; None: it does not know the command."""
         self.puts: list[tuple[bytes, bytes]] = []
         self._answer = answer
-        self._is_slow = is_slow
         self._stats = stats
         self._capabilities = capabilities
         self.lines: list[bytes] = []
@@ -43,7 +37,6 @@ class ScriptedServer:
 
     @property
     def address(self) -> str:
-        """As the option of the sink wants it."""
         return f"127.0.0.1:{self.port}"
 
     def __enter__(self) -> ScriptedServer:
@@ -87,11 +80,7 @@ class ScriptedServer:
                 reply = ok(self._stats)
             if reply is None:
                 return
-            for part in self._parts(reply):
-                connection.sendall(part)
-
-    def _parts(self, reply: bytes) -> Iterable[bytes]:
-        return (reply[at : at + 1] for at in range(len(reply))) if self._is_slow else (reply,)
+            connection.sendall(reply)
 
 
 def ok(data: bytes) -> bytes:
@@ -99,12 +88,10 @@ def ok(data: bytes) -> bytes:
 
 
 def inserted(number: int) -> bytes:
-    """Take every job."""
     return b"INSERTED %d\r\n" % (number + 1)
 
 
 def taken(client: Connection, most: int = 1 << 30) -> list[str]:
-    """Reserve and delete jobs."""
     found: list[str] = []
     while len(found) < most:
         reply = client.ask(b"reserve-with-timeout 0\r\n")

@@ -24,7 +24,6 @@ KINDS = {pa.string(): "string", pa.binary(): "binary", pa.int32(): "int", pa.int
 
 
 def puts(most_bytes: int = 100, first: int = 0, **columns: Any) -> Puts:
-    """Make commands of columns: pairs of values and type, bodies being strings."""
     arrays = {
         name: given if isinstance(given, pa.Array) else pa.array(given)
         for name, given in columns.items()
@@ -35,7 +34,6 @@ def puts(most_bytes: int = 100, first: int = 0, **columns: Any) -> Puts:
 
 
 def refusal(**columns: Any) -> str:
-    """Say why these columns are refused."""
     with pytest.raises(SinkError) as raised:
         puts(**columns)
     assert "\n" not in str(raised.value)

@@ -11,12 +11,7 @@ import pytest
 from binlog_tools.spark.errors import SinkError
 from binlog_tools.spark.writing.job_rows import JobRows, SinkOptions
 from binlog_tools.spark.writing.putting import Batch, Tally, put_partition
-from tests.server_process import (
-    ServerProcess,
-    ours_at_once,
-    real_beanstalkd,
-    theirs,
-)
+from tests.server_process import ServerProcess, ours_at_once, real_beanstalkd, theirs
 from tests.spark.writing.scripted import ScriptedServer, inserted
 
 FIELDS = [("body", "string"), ("unique_key", "string")]
@@ -24,7 +19,6 @@ ALL_TAGS = b"---\n- put-at\n- put idp:\n- put con:\n- put grp:\n- put aft:\n"
 
 
 def table(first: int, behind: int) -> pa.RecordBatch:
-    """Rows with these numbers."""
     numbers = range(first, behind)
     return pa.RecordBatch.from_pydict({
         "body": pa.array([f"job {number}" for number in numbers], "string"),
@@ -33,7 +27,6 @@ def table(first: int, behind: int) -> pa.RecordBatch:
 
 
 def put(port: int, batches: Iterator[pa.RecordBatch]) -> Tally:
-    """One attempt of one task."""
     options = SinkOptions.of({"address": f"127.0.0.1:{port}", "window": "40"})
     return put_partition(batches, JobRows(FIELDS, options), options, 0, Batch("w"))[0]
 

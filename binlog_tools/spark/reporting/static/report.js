@@ -5,7 +5,7 @@
 
 (() => {
   const content = JSON.parse(document.getElementById("content").textContent);
-  const [now, then] = content.periods;
+  const now = content.period;
   const ALL = "all tubes";
   const MAX_LINES = 8;
   const HEIGHT = 240;
@@ -78,22 +78,6 @@
 
   const perMinute = (values, { width }) => values.map((value) => (value === null ? null : value * 60 / width));
 
-  /** Numbers of the other period, moved so that both begin at once. */
-  function moved(name, change = (values) => values) {
-    if (!then) return null;
-    const [mine, other] = [place(now, chosen.tube, name), place(then, chosen.tube, name)];
-    if (other.numbers === null) return null;
-    const values = change(valuesOf(other, name), other.series);
-    return timesOf(mine.series).map((time) => {
-      const at = Math.floor((time - now.begin + then.begin - other.series.start) / other.series.width);
-      return at >= 0 && at < other.series.count ? values[at] : null;
-    });
-  }
-
-  function lines(rows) {
-    return rows.filter(({ values }) => values !== null);
-  }
-
   const FIGURES = {
     depth: {
       title: "Jobs in the queue", of: "ready", text: "",
@@ -109,10 +93,10 @@
       rows() {
         const at = place(now, chosen.tube, "puts");
         const rate = (name) => perMinute(valuesOf(at, name), at.series);
-        return lines([
+        return [
           { label: "put", values: rate("puts"), colour: COLOURS[0], fill: true }, { label: "deleted", values: rate("deletes"), colour: COLOURS[1] },
-          { label: "failed", values: rate("failed"), colour: COLOURS[3] }, { label: "deleted then", values: moved("deletes", perMinute), colour: COLOURS[7], isThen: true },
-        ]);
+          { label: "failed", values: rate("failed"), colour: COLOURS[3] },
+        ];
       },
       show: (value) => (value === null ? "-" : `${countText(value)}/min`),
     },
@@ -156,10 +140,10 @@
 
   function percentiles(name) {
     const at = place(now, chosen.tube, name);
-    return lines([
+    return [
       { label: "p50", values: valuesOf(at, `${name}_p50`), colour: COLOURS[1] }, { label: "p95", values: valuesOf(at, `${name}_p95`), colour: COLOURS[0] },
-      { label: "p99", values: valuesOf(at, `${name}_p99`), colour: COLOURS[3] }, { label: "p95 then", values: moved(`${name}_p95`), colour: COLOURS[7], isThen: true },
-    ]);
+      { label: "p99", values: valuesOf(at, `${name}_p99`), colour: COLOURS[3] },
+    ];
   }
 
   const tubeSteps = () => place(now, now.tubes.names[0], chosen.metric).series;
@@ -174,17 +158,17 @@
     ctx.textAlign = "left";
     ctx.textBaseline = "alphabetic";
     let free = -Infinity;
-    for (const { at, kind, text } of content.marks) {
+    for (const { at, kind } of content.marks) {
       const x = plot.valToPos(at, "x", true);
       if (x < bbox.left || x > bbox.left + bbox.width) continue;
-      ctx.strokeStyle = ctx.fillStyle = colour(kind === "deploy" ? "--c4" : "--soft");
+      ctx.strokeStyle = ctx.fillStyle = colour("--soft");
       ctx.lineWidth = devicePixelRatio;
-      ctx.setLineDash(kind === "deploy" ? [] : [4 * devicePixelRatio, 3 * devicePixelRatio]);
+      ctx.setLineDash([4 * devicePixelRatio, 3 * devicePixelRatio]);
       ctx.beginPath();
       ctx.moveTo(x, bbox.top);
       ctx.lineTo(x, bbox.top + bbox.height);
       ctx.stroke();
-      const label = kind === "deploy" ? text.slice(0, 18) : kind === "stop" ? "ordered stop" : kind;
+      const label = kind === "stop" ? "ordered stop" : kind;
       const width = ctx.measureText(label).width;
       // A label that would stand on the one before it, or outside, is left to the table.
       if (x > free && x + width < bbox.left + bbox.width) {
@@ -266,7 +250,7 @@
     const { isLog, show, isStack } = figure;
     const stepped = uPlot.paths.stepped({ align: 1 });
     const series = rows.map((row, at) => ({
-      label: row.label, stroke: colour(row.colour), width: row.isThen ? 1 : 1.5, dash: row.isThen ? [6, 4] : undefined, points: isLog ? { show: true, size: 4, fill: colour(row.colour), filter: lastOfRuns } : { show: false }, spanGaps: false,
+      label: row.label, stroke: colour(row.colour), width: 1.5, points: isLog ? { show: true, size: 4, fill: colour(row.colour), filter: lastOfRuns } : { show: false }, spanGaps: false,
       paths: stepped, fill: isStack || row.fill ? `${colour(row.colour)}${isStack ? "" : "33"}` : undefined,
       value: (plot, _, __, index) => (index === null ? "" : show(rows[at].values[index])),
     }));
@@ -327,9 +311,9 @@
     return h("td", kind ? { class: kind, ...(isText ? { title: text } : {}) } : {}, text);
   }
 
-  /** Without the columns that have nothing in any row; of two that are compared both stay. */
+  /** Without the columns that have nothing in any row. */
   function filled({ head, rows, ...rest }) {
-    const kept = head.map((_, at) => at).filter((at) => at === 0 || rest.key === "compare" || rows.some((row) => row[at] !== null));
+    const kept = head.map((_, at) => at).filter((at) => at === 0 || rows.some((row) => row[at] !== null));
     return { ...rest, head: kept.map((at) => head[at]), rows: rows.map((row) => kept.map((at) => row[at])) };
   }
 
@@ -418,7 +402,7 @@
 
   function page() {
     const findings = content.findings.map((finding) => h("li", {}, finding.text, " ", h("button", { type: "button", class: "go", onclick: () => go(finding) }, "show")));
-    const tiles = content.tiles.map(([number, what, before]) => h("li", {}, h("b", {}, number), h("span", {}, what), before ? h("span", { class: "then" }, `then ${before}`) : null));
+    const tiles = content.tiles.map(([number, what]) => h("li", {}, h("b", {}, number), h("span", {}, what)));
     const tileList = h("ul", { class: "tiles" }, ...tiles);
     for (const [name, most] of [["--wide", WIDE_TILES], ["--some", SOME_TILES]]) tileList.style.setProperty(name, inRows(tiles.length, most));
     const parts = [
@@ -431,17 +415,12 @@
     document.getElementById("report").replaceChildren(...parts.filter((part) => part !== null));
   }
 
-  /** When the first busy step begins and the last one ends, seconds behind the period's beginning; empty: none is. */
-  function busySpan({ begin, fine: { whole: { start, count, width, numbers } } }) {
-    const busy = [...Array(count).keys()].filter((at) => ["puts", "deletes", "failed", "reserves"].some((name) => numbers[0][name]?.[at]));
-    return busy.length ? [busy[0], busy.at(-1) + 1].map((at) => start - begin + at * width) : [];
-  }
-
-  /** Minutes may hold a few busy seconds: those of both periods are shown at first. */
+  /** Minutes may hold a few busy seconds: those are shown at first, from the first busy step to the end of the last. */
   function firstZoom() {
     if (!now?.fine) return null;
-    const spans = [now, then].filter((period) => period?.fine).flatMap(busySpan);
-    return spans.length ? { min: now.begin + Math.min(...spans), max: now.begin + Math.max(...spans) } : null;
+    const { start, count, width, numbers } = now.fine.whole;
+    const busy = [...Array(count).keys()].filter((at) => ["puts", "deletes", "failed", "reserves"].some((name) => numbers[0][name]?.[at]));
+    return busy.length ? { min: start + busy[0] * width, max: start + (busy.at(-1) + 1) * width } : null;
   }
 
   // ---- Start

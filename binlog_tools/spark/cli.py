@@ -1,74 +1,168 @@
-"""The commands, and the group of them."""
+"""The pipelines as programs: what ``python -m binlog_tools.spark`` runs."""
 
+import os
 import signal
+import socket
+import sys
+import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from threading import Event
-from typing import Final
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 import click
+from pyspark.sql import SparkSession
 
+from beanstalk_twisted.object_storage.store import is_url
 from binlog_tools.console.errors import aside
 from binlog_tools.console.groups import FiniteRange
 from binlog_tools.console.output import Output
 from binlog_tools.console.wording import told
-from binlog_tools.spark.cli.running import (
-    are_events,
-    bar,
-    common,
-    from_,
-    line,
-    look,
-    parsed_time,
-    started,
-    tables_in,
-)
-from binlog_tools.spark.definitions.addresses import within
+from binlog_tools.logs.quantities import parse_time
+from binlog_tools.spark.definitions.addresses import normal, within
+from binlog_tools.spark.errors import TableError
 from binlog_tools.spark.events import event_rows, log_rows, write_events
 from binlog_tools.spark.following.logs import Lag
 from binlog_tools.spark.live import BATCH_BYTES, Follower, LiveTables, Request
-from binlog_tools.spark.reading.options import parse_options
+from binlog_tools.spark.reading.finding import named, refuse_nothing
+from binlog_tools.spark.reading.options import Asked, parse_options
 from binlog_tools.spark.segments.wanted import DAMAGE_CHOICES
-from binlog_tools.spark.session import explained
-from binlog_tools.spark.storing import RETENTION_HOURS, open_stored
-from binlog_tools.spark.stream_metrics import MetricsServer, Sample
+from binlog_tools.spark.session import active, explained, session, wants_stacks
+from binlog_tools.spark.storing import RETENTION_HOURS, Location, holds_table, open_stored
 from binlog_tools.spark.tables.engines import InProcess, Spark
-from binlog_tools.spark.tables.increments import INTERNAL, Updated, update
+from binlog_tools.spark.tables.increments import INTERNAL, update
+
+CONNECT_PORT: Final = 15002
+"""Where a Connect server listens, if its URL does not say where."""
+
+CONNECT_S: Final = 10.0
+"""How long its machine may take to answer, seconds: lost packets are sent again after 1, 3, 7."""
+
+Command = Callable[..., Any]
+
+
+def started(name: str, master: str | None, has_ui: bool = False) -> SparkSession:
+    """Return the session of a command; ``master``: as ``local[4]``, or ``sc://HOST``."""
+    remote = master if master and master.startswith("sc://") else os.environ.get("SPARK_REMOTE")
+    if remote:
+        _refuse_deaf(remote)
+        return session(name, {"spark.remote": remote})
+    # The stacks of what fails would stand before the line that tells it.
+    settings = {"spark.log.level": "ERROR" if wants_stacks() else "FATAL"}
+    if master:
+        settings["spark.master"] = master
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return session(f"beanstalk {name}", settings)
+    with quiet(wants_stacks() or active() is not None):
+        spark = session(f"beanstalk {name}", settings | {"spark.ui.enabled": str(has_ui).lower()})
+    if has_ui:
+        aside(f"Spark's pages: {spark.sparkContext.uiWebUrl}")
+    return spark
+
+
+def _refuse_deaf(remote: str) -> None:
+    """:raise TableError: nobody listens there, for which Spark would try again for many minutes."""
+    place = urlsplit(remote)
+    if place.scheme != "sc" or not place.hostname:
+        return
+    port = place.port or CONNECT_PORT
+    try:
+        socket.create_connection((place.hostname, port), CONNECT_S).close()
+    except OSError as problem:
+        why = problem.strerror or problem
+        raise TableError("SPARK_NO_SERVER", f"{place.hostname}:{port}: no server of Spark Connect "
+                         f"answers: {why}") from None  # fmt: skip
+
+
+@contextmanager
+def quiet(is_off: bool = False) -> Iterator[None]:
+    """Keep what Java says on stderr, if it is started within, and show it only if that fails."""
+    if is_off:
+        yield
+        return
+    with tempfile.TemporaryFile() as lines:
+        sys.stderr.flush()
+        kept = os.dup(2)
+        os.dup2(lines.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            os.dup2(kept, 2)
+            lines.seek(0)
+            aside(lines.read().decode(errors="replace").rstrip())
+            raise
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+def are_events(inputs: tuple[str, ...], source: str) -> bool:
+    """Return True if the inputs are events tables."""
+    return source == "events" or (source == "auto" and any(map(holds_table, inputs)))
+
+
+def tables_in(place: str) -> list[str]:
+    """The place itself; or the tables in it, if it is none and has some."""
+    location = Location.of(place)
+    if holds_table(place) or (location.is_local and not os.path.isdir(location.path)):
+        return [place]
+    inner = [within(place, name) for name in location.names()]
+    return [each for each in inner if holds_table(each)] or [place]
+
+
+def _asked(paths: tuple[str, ...], **options: str) -> Asked:
+    given = {"path": paths[0], "copies": "keep", "records": "history", "tags": "true", **options}
+    return parse_options(given)._replace(paths=paths)
+
+
+def _absolute(
+    context: click.Context, parameter: click.Parameter, value: tuple[str, ...]
+) -> tuple[str, ...]:
+    """A Connect server, and executors, may be in another working directory."""
+    return tuple(each if is_url(each) else os.path.abspath(normal(each)) for each in value)
+
+
+def _common(command: Command) -> Command:
+    """Add the parameters that `events` and `tables` share."""
+    for parameter in (
+        click.option("--servers", default="", metavar="UUID:NAME,...", help="Names for servers."),
+        click.option("--damage", type=click.Choice(DAMAGE_CHOICES), default="fail",
+                     show_default=True, help="What to do about damage in logs."),
+        click.option("-o", "--output", required=True, help="The directory or URL to write."),
+        click.argument("inputs", metavar="INPUT...", nargs=-1, required=True, callback=_absolute),
+    ):  # fmt: skip
+        command = parameter(command)
+    return command
 
 
 @click.command()
-@common
+@_common
 @click.option("--body/--no-body", default=False, help="Whether bodies are in the table.")
 @click.option("--live", type=click.Choice(["include", "skip"]), default="include",
               show_default=True, help="The segment that a server is writing.")  # fmt: skip
-@click.option("--rewrite", is_flag=True,
-              help="Read these logs from the beginning, and replace the rows they have."
-              )  # fmt: skip
 def events(
-    inputs: tuple[str, ...], output: str, damage: str, servers: str, body: bool, live: str,
-    rewrite: bool,
-) -> None:  # fmt: skip
+    inputs: tuple[str, ...], output: str, damage: str, servers: str, body: bool, live: str
+) -> None:
     """Write logs as one events table, or what is new in them into the table."""
     with explained():
-        given = {"path": inputs[0], "copies": "keep", "records": "history", "tags": "true",
-                 "body": str(body).lower(), "damage": damage, "servers": servers,
-                 "live": live}  # fmt: skip
-        asked = parse_options(given)._replace(paths=inputs)
-        with line("events") as say:
-            done = write_events(asked, output, rewrite)
-            segments, rows = told(done.segments, "segment"), told(done.rows, "row")
-            say(f"{segments}, {rows} written to {output}")
+        begun = time.monotonic()
+        asked = _asked(inputs, body=str(body).lower(), damage=damage, servers=servers, live=live)
+        done = write_events(asked, output)
+        segments, rows = told(done.segments, "segment"), told(done.rows, "row")
+        seconds = f"{time.monotonic() - begun:.1f} s"
+        Output().line(f"events: {segments}, {rows} written to {output} in {seconds}")
     if done.problems:
         rows = "1 row tells" if done.problems == 1 else f"{done.problems} rows tell"
-        aside(f"{rows} of damage (problem is not null); when it is repaired, "
-              "write these logs again with --rewrite")  # fmt: skip
+        aside(f"{rows} of damage (problem is not null); when it is repaired, write a new table")
 
 
 @click.command()
-@common
-@from_
+@_common
+@click.option("--from", "source", type=click.Choice(["auto", "events", "logs"]), default="auto",
+              show_default=True, help="What INPUT is; `auto` looks for tables.")  # fmt: skip
 @click.option("--local", is_flag=True,
               help="Make them in this process, without Spark and Java: for histories up to some "
               "5,000,000 events.")  # fmt: skip
@@ -85,18 +179,20 @@ def tables(
     Repeat it if it was killed: each table is as it was before, or as it will be.
     """
     with explained():
-        until_ns = None if until is None else parsed_time(until)
-        look(inputs, source)
+        try:
+            until_ns = None if until is None else parse_time(until, time.time_ns())
+        except ValueError as problem:
+            raise TableError("TABLE_OPTION", str(problem)) from None
         begun = time.monotonic()
+        # What is no log is refused before Spark starts.
+        found = [each for path in inputs for each in named(path)]
         newer = partial(event_rows, inputs)
         if not are_events(inputs, source):
-            given = {"path": inputs[0], "copies": "keep", "records": "history", "tags": "true",
-                     "body": "true", "damage": damage, "servers": servers}  # fmt: skip
-            newer = partial(log_rows, parse_options(given)._replace(paths=inputs))
+            refuse_nothing(found)
+            newer = partial(log_rows, _asked(inputs, body="true", damage=damage, servers=servers))
         engine = InProcess() if local else Spark(lambda: started("tables", master, ui))
-        updated = update(output, newer, engine, until_ns)
         has_new = False
-        while (each := _next(updated)) is not None:
+        for each in update(output, newer, engine, until_ns):
             has_new = True
             if each.name not in INTERNAL:
                 seconds = f"{time.monotonic() - begun:.1f} s after start"
@@ -105,11 +201,6 @@ def tables(
                               f"{seconds}")  # fmt: skip
         if not has_new:
             Output().line(f"{output}: nothing new")
-
-
-def _next(updated: Iterator[Updated]) -> Updated | None:
-    with bar("tables"):
-        return next(updated, None)
 
 
 @click.command()
@@ -121,11 +212,9 @@ def _next(updated: Iterator[Updated]) -> Updated | None:
               help="What to do about damage in logs.")  # fmt: skip
 @click.option("--max-bytes", default=BATCH_BYTES, show_default=True, help="What a step reads.")
 @click.option("--once", is_flag=True, help="End with what there is.")
-@click.option("--metrics", type=click.IntRange(0, 65535), metavar="PORT",
-              help="Serve /metrics on this port of 127.0.0.1; 0: any.")  # fmt: skip
 def live(
     logs: tuple[str, ...], output: str, archive: str | None, servers: str, damage: str,
-    max_bytes: str, once: bool, metrics: int | None,
+    max_bytes: str, once: bool,
 ) -> None:  # fmt: skip
     """Keep lifetimes, attempts and tube_minutes up to date in OUTPUT, as Delta tables.
 
@@ -134,11 +223,10 @@ def live(
     with explained():
         options = {"servers": servers, "damage": damage, "maxBytesPerTrigger": max_bytes}
         request = Request(logs, options | ({"archive": archive} if archive else {}))
-        request.refuse_nothing()
         kept = LiveTables(output)
         follower = Follower(request, kept)
         aside(begin_text(follower.behind()))
-        with _served(follower, kept, metrics), _interrupted() as is_over:
+        with _interrupted() as is_over:
             began = time.monotonic()
             follower.run(is_over, once)
         for name, rows in kept.rows.items():
@@ -169,40 +257,6 @@ def _interrupted() -> Iterator[Event]:
     finally:
         for number, handler in zip(signals, before, strict=True):
             signal.signal(number, handler)
-
-
-LIVE_METRICS: Final = {
-    "beanstalk_live_lag_records": ("gauge", "Durable records that no table has yet."),
-    "beanstalk_live_lag_bytes": ("gauge", "Bytes of their frames."),
-    "beanstalk_live_lag_seconds": ("gauge", "Age of the oldest of them; 0: there is none."),
-    "beanstalk_live_open_records": ("gauge", "Records of jobs that are not gone, in memory."),
-    "beanstalk_live_step_seconds": ("gauge", "How long the newest step took."),
-    "beanstalk_live_rows_total": ("counter", "Rows that came into a table, by `table`."),
-}
-"""Of `live`; those of the lag have the label ``server``."""
-
-
-@contextmanager
-def _served(follower: Follower, kept: LiveTables, port: int | None) -> Iterator[None]:
-    if port is None:
-        yield
-        return
-    server = MetricsServer(LIVE_METRICS, lambda: _samples(follower, kept), port)
-    Output().line(f"metrics: http://127.0.0.1:{server.port}/metrics")
-    try:
-        yield
-    finally:
-        server.close()
-
-
-def _samples(follower: Follower, kept: LiveTables) -> Iterator[Sample]:
-    for server, (_, lag) in follower.behind().items():
-        for field, value in lag._asdict().items():
-            yield Sample(f"beanstalk_live_lag_{field}", {"server": server}, value)
-    yield Sample("beanstalk_live_open_records", {}, kept.open_records)
-    yield Sample("beanstalk_live_step_seconds", {}, kept.step_s)
-    for table, rows in kept.rows.items():
-        yield Sample("beanstalk_live_rows_total", {"table": table}, rows)
 
 
 @click.command()
