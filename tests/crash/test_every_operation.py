@@ -90,7 +90,7 @@ def test_no_crash_breaks_a_promise(policy: str, seed: int) -> None:
                 store.live()
             check_segments(store.directory)
             counts += store.counts + heard_of(store)
-    check_what_happened(explorer, counts, policy)
+    check_what_happened(explorer, counts)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def heard_of(store: Store) -> Counter[str]:
     return Counter({word.decode(): count for word, count in store.promises.heard.items()})
 
 
-def check_what_happened(explorer: Explorer, counts: Counter[str], policy: str) -> None:
+def check_what_happened(explorer: Explorer, counts: Counter[str]) -> None:
     """So that the test cannot come to look at nothing unseen.  Numbers are a quarter of the mean of
     the sample's cases, or less: a change of the server that gives other histories keeps to them.
     """
@@ -149,5 +149,5 @@ def check_what_happened(explorer: Explorer, counts: Counter[str], policy: str) -
     assert counts["segments deleted"] > 5, counts
     assert counts["failed writes and syncs"], counts
     assert sum(counts[command] > 0 for command in EXTENSIONS) >= len(EXTENSIONS) - 1, counts
-    assert (counts["done at once"] > 10) == (policy == "always"), counts
+    assert counts["done at once"] > 10, counts
     assert counts["ended by the disk"], counts
