@@ -108,8 +108,8 @@ def main() -> None:
     asked = parser.parse_args()
     how = ["--master", "local[2]"] if asked.spark else ["--local"]
     # In processes of their own: a command has at least the memory that its parent had.
-    made = ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1)
-    with tempfile.TemporaryDirectory() as folder:
+    own = ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1)
+    with own as made, tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         print("| what | events | CPU seconds | MB |\n| --- | ---: | ---: | ---: |")
 
