@@ -98,10 +98,17 @@ def failing_of(events: pa.Table, failures: int = FAILURES) -> pa.Table:
     events, event = chosen(events, kept), event[kept]
     jobs = _jobs(events)
     counts = {name: jobs.most(numbers(events, name, 0)) for name in COUNTERS}
+    # A death is a burial to the server; the run that it follows is counted already.
+    is_dead = at(_is_dead(events), jobs.newest(np.isin(event, FULL)), False)
+    counts["buries"] = jobs.most(numbers(events, "buries", 0) - is_dead)
     counts["disconnects"] = jobs.count(event == Event.DISCONNECT_RELEASE)
     counts["failures"] = sum(counts.values(), np.zeros(len(jobs.lasts), np.int64))
     made = _rows(events, event, jobs, counts)
     return made.filter(pa.array(counts["failures"] >= failures))
+
+
+def _is_dead(events: pa.Table) -> Any:
+    return column(events, "dead_from").is_valid().to_numpy(zero_copy_only=False)
 
 
 def _jobs(events: pa.Table) -> Groups:
@@ -113,7 +120,6 @@ def _rows(events: pa.Table, event: Any, jobs: Groups, counts: dict[str, Ints]) -
     state = codes(events, "state", STATES)[jobs.lasts]
     is_full = np.isin(event, FULL)
     full = jobs.newest(is_full)[jobs.lasts]
-    is_dead = column(events, "dead_from").is_valid().to_numpy(zero_copy_only=False)
     copy = column(events, "copy").fill_null(False).to_numpy(zero_copy_only=False)
     last_ns = jobs.most(np.where(copy, NO_ROW, numbers(events, "time_ns", NO_ROW)))
     lsn = numbers(events, "lsn")
@@ -122,7 +128,7 @@ def _rows(events: pa.Table, event: Any, jobs: Groups, counts: dict[str, Ints]) -
     )
     return table(FAILING, {
         **{name: column(events, name).take(lasts) for name in ("server", "tube", "job", "state")},
-        **counts, "is_dead": (state == State.BURIED) & at(is_dead, full, False),
+        **counts, "is_dead": (state == State.BURIED) & at(_is_dead(events), full, False),
         "last": moments(np.where(last_ns == NO_ROW, NONE, last_ns)),
         "lsn": pa.array(at(lsn, full, NO_ROW), mask=full == NO_ROW), "bodies": bodies,
     })  # fmt: skip

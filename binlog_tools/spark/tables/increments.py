@@ -154,6 +154,10 @@ def update(
     """Commit one table after the other; none if there are no new events up to ``until_ns``."""
     Location.of(output).refuse_hopeless()
     stored = {name: open_stored(place_of(output, name), layout) for name, layout in LAYOUTS.items()}
+    lost = [name for name, table in stored.items() if table.version is None]
+    if lost and stored[OPEN].version is not None:
+        what = f"{', '.join(lost)} is gone, and the other tables only go on from there"
+        raise TableError("TABLE_NOT_FOUND", f"{output}: {what}; write into a new folder")
     taken = newer if until_ns is None else lambda known: _until(newer(known), until_ns)
     return _steps(stored, taken, engine)
 

@@ -485,9 +485,8 @@ def poison(rows: Sequence[Row], failures: int) -> Iterator[Row]:
             jobs[row["server"], row["job"]].append(row)
     kinds: dict[tuple[str, str | None], list[Row]] = defaultdict(list)
     for (server, job), images in jobs.items():
-        counts = {
-            name: max(row[name] for row in images) for name in ("timeouts", "releases", "buries")
-        }
+        counts = {name: max(row[name] for row in images) for name in ("timeouts", "releases")}
+        counts["buries"] = max(_buries(images))
         counts["disconnects"] = sum(row["event"] == "disconnect-release" for row in images)
         if sum(counts.values()) >= failures:
             full = [row for row in images if row["event"] in FULL]
@@ -511,6 +510,14 @@ def poison(rows: Sequence[Row], failures: int) -> Iterator[Row]:
                 for name in ("failures", "timeouts", "releases", "buries", "disconnects")
             },
         }  # fmt: skip
+
+
+def _buries(images: Sequence[Row]) -> Iterator[int]:
+    """At each record; a death counts as one to the server, and is no failure of its own."""
+    is_dead = False
+    for row in images:
+        is_dead = bool(row["dead_from"]) if row["event"] in FULL else is_dead
+        yield row["buries"] - is_dead
 
 
 def fingerprint(body: bytes) -> str:

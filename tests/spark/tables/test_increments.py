@@ -106,6 +106,14 @@ def test_a_run_that_was_killed_is_repeated_by_the_next(tmp_path: Path, committed
     assert_tables(tmp_path, servers)
 
 
+def test_a_table_that_is_gone_is_not_begun_again_in_its_middle(tmp_path: Path) -> None:
+    first, second = servers_of((3, 9)).values()
+    assert "workers" in run(tmp_path, queue_model.table(first))
+    (tmp_path / "workers").rename(tmp_path / "elsewhere")
+    with pytest.raises(TableError, match=r"workers is gone.* write into a new folder"):
+        run(tmp_path, queue_model.table([*first, *second]))
+
+
 def test_of_two_runs_at_the_same_time_one_says_that_it_lost(tmp_path: Path) -> None:
     events = queue_model.table([row for part in servers_of((3,)).values() for row in part])
     first = update(str(tmp_path), newer_of(events), InProcess())

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from deltalake import DeltaTable
 
 from binlog_tools.spark.cli import cli
+from binlog_tools.spark.histories.failing import failing_of
 from binlog_tools.spark.histories.records import TAKEN
 from binlog_tools.spark.live import SCHEMAS
 from binlog_tools.spark.storing import open_stored
@@ -251,6 +252,14 @@ def test_live_rows_of_the_same_logs_are_those_of_the_tables(made: Made, size: in
     assert sorted(found["lifetimes"], key=_key) == sorted(gone, key=_key)
     ended = [_bare(row) for row in whole["attempts"] if row["ended_by"] is not None]
     assert sorted(found["attempts"], key=_key) == sorted(ended, key=_key)
+
+
+def test_a_death_is_no_failure_beside_the_run_that_it_follows(made: Made) -> None:
+    order = [(name, "ascending") for name in ("server", "job", "lsn")]
+    events = open_stored(str(made.events)).read(names=TAKEN).sort_by(order).combine_chunks()
+    failing = failing_of(events, 1).to_pylist()
+    dead = [(row["releases"], row["timeouts"], row["buries"]) for row in failing if row["is_dead"]]
+    assert sorted(dead) == [(0, 1, 0), (1, 0, 0)]
 
 
 def _key(row: Row) -> tuple[Any, ...]:
