@@ -114,14 +114,15 @@ def test_a_batch_says_whether_replies_wait_for_it(records: list[Record], commits
     assert not taken(log).commits, "the next batch is another matter"
 
 
-def test_each_frame_carries_what_is_durable_when_it_is_built() -> None:
+def test_each_frame_carries_what_is_durable_and_a_time_that_never_goes_back() -> None:
     log = new_log()
     marks = []
-    for lsn in range(1, 5):
+    for lsn, now_ns in enumerate([NOW, NOW - MS, NOW + MS, T0 - MS], start=1):
         log.append(put(lsn))
-        marks.append(frame_of(taken(log).chunks[-1])["durable_lsn"])
+        frame = frame_of(taken(log, now_ns).chunks[-1])
+        marks.append((frame["durable_lsn"], frame["time_ns"]))
         log.durable(lsn)
-    assert marks == [0, 1, 2, 3]
+    assert marks == [(0, NOW), (1, NOW), (2, NOW + MS), (3, NOW + MS)]
     log.durable(2)
     assert log.durable_lsn == 4, "it never goes back"
 

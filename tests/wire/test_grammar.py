@@ -40,7 +40,9 @@ def test_a_number_of_32_bits_ends_at_4294967295(field: Field) -> None:
     assert is_refused(field, b"4294967296")
 
 
-def test_an_id_has_64_bits() -> None:
+def test_an_id_has_64_bits_and_a_timeout_31() -> None:
+    assert read(grammar.TIMEOUT, b"2147483647") == (2147483647 * NS, b"")
+    assert is_refused(grammar.TIMEOUT, b"2147483648")
     assert read(grammar.JOB_ID, b"18446744073709551615") == ((1 << 64) - 1, b"")
     assert is_refused(grammar.JOB_ID, b"18446744073709551616")
     assert is_refused(grammar.JOB_ID, b"9" * 48)
