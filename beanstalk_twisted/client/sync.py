@@ -320,8 +320,15 @@ class Client(Commands, Blocking):
     def _wait(self, request: Asked) -> None:
         ends_s, lost = 0.0, 0
         while not request.is_done:
-            if self._link is not None:
-                self._carry(self._link)
+            link = self._link
+            if link is not None:
+                self._carry(link)
+                if (
+                    not (request.is_done or link.dialogue.exchange.unanswered)
+                    and link is self._link
+                ):
+                    # Somebody was interrupted between its answer and telling of it.
+                    self._interrupted(request)
                 continue
             ends_s = ends_s or time.monotonic() + self.retry_s
             # One command may lose two connections, more only as long as is allowed.
@@ -341,9 +348,13 @@ class Client(Commands, Blocking):
         """Whoever interrupts us may have left half a command there, or a job on its way.  Nobody
         waits for the request any more, so the next connection is not sent it.
         """
+        why = errors.Closed("the wait for an answer was interrupted")
         if self._link is not None:
-            self._end(errors.Closed("the wait for an answer was interrupted"))
+            self._end(why)
         self._continuity.forget(request)
+        if not request.is_done:
+            # A pipeline may still ask what became of it.
+            request.be_refused(errors.Unanswered(request.spec.name, request.job_id, why))
 
     def _connect_for_waiting(self, *, may_try: bool = True) -> None:
         """Connect, and send what waits for that, or fail it."""

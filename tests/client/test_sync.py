@@ -215,6 +215,25 @@ def test_an_interrupted_command_is_not_sent_later(server: BeanstalkServer, is_th
         assert list(queue.list_tubes()) == ["default"]
 
 
+def test_an_interrupted_wait_for_an_answer_of_a_pipeline_ends_the_block(
+    queue: sync.Client,
+) -> None:
+    def interrupt(number: int, frame: object) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(Interrupted), queue.pipeline() as pipe:
+            answer = pipe.reserve_with_timeout(600)
+            assert answer.result
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert isinstance(answer.error, errors.Unanswered)
+    assert queue.put(b"x") == 1
+
+
 def test_a_forked_process_has_a_connection_of_its_own(
     server: BeanstalkServer, queue: sync.Client
 ) -> None:
@@ -364,6 +383,27 @@ def test_a_put_interrupted_at_any_moment_is_not_sent_later_and_leaves_no_answer(
         assert lost in ([], [b"lost"])
         assert queue.put(b"x") == len(server.bodies)
         assert server.bodies == [*lost, b"x"], interruption.where
+        if not interruption.where:
+            break
+    assert at > 100
+
+
+def test_a_pipeline_interrupted_at_any_moment_ends_and_leaves_no_answer() -> None:
+    files = files_of("client.sync", "client.sockets", "client.core")
+    at, server = 0, Jobs()
+    while True:
+        at += 1
+        queue = sync.Client(make_socket=server.make)
+        queue.connect()
+        server.bodies.clear()
+        with (
+            Interruption(files, at, Interrupted()) as interruption,
+            contextlib.suppress(Interrupted, errors.Unanswered),
+            queue.pipeline() as pipe,
+        ):
+            answers = [pipe.put(b"%d" % each) for each in range(2)]
+            assert [answer.result for answer in answers] == [1, 2]
+        assert queue.put(b"x") == len(server.bodies), interruption.where
         if not interruption.where:
             break
     assert at > 100

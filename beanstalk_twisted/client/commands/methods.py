@@ -435,6 +435,8 @@ class Commands(Sender):
         :raise BadFormat: there is no such key or value; nothing was changed.
         :raise OutOfMemory: the server has no room for it.
         """
+        if not isinstance(changes, Mapping | None):
+            raise TypeError(f"tube-policy: changes are keys and values, not {changes!r}")
         for key, value in (changes or {}).items():
             if isinstance(value, bool) or not isinstance(value, int | str | None):
                 raise TypeError(f"tube-policy: {key} is a number, text or None, not {value!r}")

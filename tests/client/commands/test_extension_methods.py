@@ -322,6 +322,7 @@ def test_jobs_of_a_connection_that_has_ended_are_not_deleted_with_others(world: 
         (lambda to: to.update_job(1, -1, 0, 1), ValueError),
         (lambda to: to.tube_policy("t", {}), ValueError),
         (lambda to: to.tube_policy("t", {"max-jobs": True}), TypeError),
+        (lambda to: to.tube_policy("t", True), TypeError),
         (lambda to: to.tube_policy("t", {"max-jobs": 1.5}), TypeError),
         (lambda to: to.tube_policy("t", {"max-jobs": ""}), ValueError),
         (lambda to: to.tube_policy("t", {"rate": "5 max-age=1"}), ValueError),
