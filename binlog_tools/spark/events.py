@@ -40,7 +40,6 @@ PARTITION_BY: Final = ("server", DATE.name)
 TASK_BYTES: Final = 256 << 20
 """Bytes of logs that a commit takes, which memory holds meanwhile."""
 
-
 _WHOLE: Final = 1 << 62
 """No segment is cut: a commit says how far it comes by the segments that it has."""
 

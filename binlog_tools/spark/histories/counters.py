@@ -252,7 +252,6 @@ def _counted(kind: int, place: Ints, since_ns: Ints, until_ns: Ints) -> _Facts:
 
 _POWERS: Final = 10 ** np.arange(19, dtype=np.int64)
 
-
 _SLOTS: Final = 2 * 20 * 1000
 """More than there are lengths of three digits, of either sign."""
 

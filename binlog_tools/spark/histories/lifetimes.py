@@ -160,7 +160,6 @@ RUN_ENDS: Final = {
     "lost": ("restart", "unlogged", "cancel"),
 }  # fmt: skip
 
-
 _KNOWN: Final = tuple(end for ends in RUN_ENDS.values() for end in ends)
 
 

@@ -92,7 +92,6 @@ def width_text(seconds: int) -> str:
 COARSEST: Final = 16
 """Times fewer steps than planned, at most: what is too large then is so by its tables."""
 
-
 UPLOT: Final = ("beanstalk_twisted", "web/static/uPlot.iife.min.js", "web/static/uPlot.min.css")
 """The console's copy: there is one in the package, with its licence beside it."""
 

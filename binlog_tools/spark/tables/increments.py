@@ -130,7 +130,6 @@ OPEN: Final = "open"
 INTERNAL: Final = frozenset({"starts", OPEN})
 """What the next increment begins with, besides the tables that questions are asked of."""
 
-
 COUNTER_ROWS: Final = 1_000_000
 """Minute counters that are held before they are added up: some 50 MB."""
 

@@ -184,7 +184,6 @@ TAGS: Final[Mapping[str, Tag]] = {
 }
 """The columns of tags, which are called as in the events table."""
 
-
 TEXT: Final = ("binary", "string")
 NUMBER: Final = ("tinyint", "smallint", "int", "bigint")
 
