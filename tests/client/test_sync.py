@@ -366,44 +366,41 @@ class Jobs:
     def close(self) -> None: ...
 
 
-def test_a_put_interrupted_at_any_moment_is_not_sent_later_and_leaves_no_answer() -> None:
-    files = files_of("client.sync", "client.sockets", "client.core", "client.commands")
-    at, server = 0, Jobs()
+def interrupted_at_each_moment(
+    *modules: str,
+) -> Iterator[tuple[sync.Client, Jobs, Interruption]]:
+    """A new connection for each, and what interrupts it there; in the last one nothing does."""
+    at, server, files = 0, Jobs(), files_of(*modules)
     while True:
         at += 1
         queue = sync.Client(make_socket=server.make)
         queue.connect()
         server.bodies.clear()
-        with (
-            Interruption(files, at, Interrupted()) as interruption,
-            contextlib.suppress(Interrupted),
-        ):
-            queue.put(b"lost")
-        lost = list(server.bodies)
-        assert lost in ([], [b"lost"])
-        assert queue.put(b"x") == len(server.bodies)
-        assert server.bodies == [*lost, b"x"], interruption.where
+        yield queue, server, (interruption := Interruption(files, at, Interrupted()))
         if not interruption.where:
             break
     assert at > 100
 
 
+def test_a_put_interrupted_at_any_moment_is_not_sent_later_and_leaves_no_answer() -> None:
+    modules = ("client.sync", "client.sockets", "client.core", "client.commands")
+    for queue, server, interruption in interrupted_at_each_moment(*modules):
+        with interruption, contextlib.suppress(Interrupted):
+            queue.put(b"lost")
+        lost = list(server.bodies)
+        assert lost in ([], [b"lost"])
+        assert queue.put(b"x") == len(server.bodies)
+        assert server.bodies == [*lost, b"x"], interruption.where
+
+
 def test_a_pipeline_interrupted_at_any_moment_ends_and_leaves_no_answer() -> None:
-    files = files_of("client.sync", "client.sockets", "client.core")
-    at, server = 0, Jobs()
-    while True:
-        at += 1
-        queue = sync.Client(make_socket=server.make)
-        queue.connect()
-        server.bodies.clear()
+    modules = ("client.sync", "client.sockets", "client.core")
+    for queue, server, interruption in interrupted_at_each_moment(*modules):
         with (
-            Interruption(files, at, Interrupted()) as interruption,
+            interruption,
             contextlib.suppress(Interrupted, errors.Unanswered),
             queue.pipeline() as pipe,
         ):
             answers = [pipe.put(b"%d" % each) for each in range(2)]
             assert [answer.result for answer in answers] == [1, 2]
         assert queue.put(b"x") == len(server.bodies), interruption.where
-        if not interruption.where:
-            break
-    assert at > 100
