@@ -783,17 +783,22 @@ def test_what_is_no_number_of_a_job_is_refused(server: Server, word: str) -> Non
     assert (result.exit_code, result.stdout) == (2, "")
 
 
+def assert_given_back(process: subprocess.Popen[str], job: str) -> None:
+    """SIGTERM ends the command that has this job."""
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=LIMIT_S)
+    assert (process.returncode, said) == (
+        143, f"beanstalk: SIGTERM: the command was ended, job {job} was given back\n"
+    )  # fmt: skip
+
+
 def test_a_job_whose_command_is_interrupted_has_lost_no_attempt(server: Server) -> None:
     job = server.run("put", "-t", "returned", "-p", 3, "x").strip()
     process = server.start(
         "reserve", "-t", "returned", "--delay", "60", "--exec", "echo begun; sleep 600"
     )
     assert process.stdout is not None and process.stdout.readline() == "begun\n"
-    process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=LIMIT_S)
-    assert (process.returncode, said) == (
-        143, f"beanstalk: SIGTERM: the command was ended, job {job} was given back\n"
-    )  # fmt: skip
+    assert_given_back(process, job)
     (stats,) = server.documents("stats", "-j", job)
     assert [stats[key] for key in ("state", "pri", "reserves", "releases")] == ["delayed", 3, 0, 0]
 
@@ -825,11 +830,7 @@ def test_the_job_is_kept_until_all_that_the_command_has_started_was_ended(server
     script = "(trap '' TERM; echo begun; exec sleep 600) & wait"
     process = server.start("reserve", "-t", "heirs", "--exec", script)
     assert process.stdout is not None and process.stdout.readline() == "begun\n"
-    process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=LIMIT_S)
-    assert (process.returncode, said) == (
-        143, f"beanstalk: SIGTERM: the command was ended, job {job} was given back\n"
-    )  # fmt: skip
+    assert_given_back(process, job)
     (stats,) = server.documents("stats", "-j", job)
     assert (stats["state"], stats["timeouts"], stats["releases"]) == ("ready", 0, 0)
 
