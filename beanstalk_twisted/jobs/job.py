@@ -135,3 +135,13 @@ class Job:
             connection, b"", None,
         )  # fmt: skip
         return tuple.__new__(JobImage, fields)
+
+
+def row_of(image: JobImage, lsn: int, segment: int) -> Row:
+    """What a full record says of a job without tags that nobody holds."""
+    (_, state, _, priority, _, ts_ns, deadline_ns, delay_s, ttr_s, tube_id,
+     reserves, timeouts, releases, buries, kicks, _, body, _) = image  # fmt: skip
+    return (
+        ts_ns, lsn, deadline_ns, kicks, state, priority, delay_s, ttr_s, tube_id, segment,
+        len(body), lsn, reserves, timeouts, releases, buries,
+    )  # fmt: skip

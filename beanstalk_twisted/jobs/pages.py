@@ -16,13 +16,17 @@ PAGE_BITS: Final = 5
 ROW: Final = struct.Struct("<qQqHBxIIIIIIQHHHH")
 """A `job.Row`.  Its state is GONE if there is no such job, or it is a `Job`."""
 
-_STATE: Final = 4
-"""Where the state is among the fields of a row."""
+# Where fields are in a `job.Row`.
+CREATED: Final = 0
+DEADLINE: Final = 2
+STATE: Final = 4
+PRIORITY: Final = 5
+SEGMENT: Final = 9
+SIZE: Final = 10
 
 ROW_BYTES: Final = ROW.size
 
 STATE_AT: Final = 26
-CREATED: Final = struct.Struct("<q")
 KICKED: Final = struct.Struct("<QqHB")
 """lsn, deadline_ns, kicks, state."""
 KICKED_AT: Final = 8
@@ -30,6 +34,7 @@ STANDING: Final = struct.Struct("<24xHBxI")
 """kicks, state, priority."""
 LOGGED: Final = struct.Struct("<24xHBxIII20xHHHH")
 """The same, delay_s, ttr_s, reserves, timeouts, releases, buries."""
+I64: Final = struct.Struct("<q")
 U32: Final = struct.Struct("<I")
 TUBE_AT: Final = 40
 SEGMENT_AT: Final = 44
@@ -109,7 +114,7 @@ class Page:
             return JobFacts(job_id, entry.tube_id, entry.created_ns, entry.body_bytes, entry)
         at = slot * ROW_BYTES
         tube_id = U32.unpack_from(self.rows, at + TUBE_AT)[0]
-        created_ns = CREATED.unpack_from(self.rows, at)[0]
+        created_ns = I64.unpack_from(self.rows, at)[0]
         return JobFacts(job_id, tube_id, created_ns, self.body_bytes(slot), None)
 
 
@@ -128,12 +133,6 @@ def pack(rows: bytearray, at: int, job: Job) -> bool:
         rows[at + STATE_AT] = GONE
         return False
     return True
-
-
-def unpack(job_id: int, rows: bytearray, at: int, body: bytes | None) -> Job | None:
-    row = ROW.unpack_from(rows, at)
-    # Not by `__new__` alone, which calls `__init__` where this is compiled.
-    return Job(job_id, body, None, row) if row[_STATE] else None
 
 
 def pack_all(jobs: ColdJobs) -> memoryview:

@@ -133,11 +133,7 @@ class Reservations:
     def hand_out(self, session: Session, job: Job, now_ns: int) -> None:
         """Reserve the job for the session until its TTR ends."""
         deadline_ns = now_ns + job.ttr_s * NS
-        image = job.image(
-            RESERVE, RESERVED, CLIENT, now_ns, deadline_ns=deadline_ns,
-            connection=session.number, reserves=1,
-        )  # fmt: skip
-        self.changes.make(image, job)
+        self.changes.move(job, RESERVE, RESERVED, CLIENT, now_ns, session.number, deadline_ns)
         self.deadlines.arm(session, deadline_ns)
         if self.times is not None:
             tube = self.state.tubes.by_id(job.tube_id)

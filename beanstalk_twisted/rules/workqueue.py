@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from beanstalk_twisted.binlog.records.jobs import Kind, Reason, State
+from beanstalk_twisted.binlog.records.jobs import RESERVED, Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import Counters, Record
 from beanstalk_twisted.binlog.space_budget import Demand
 from beanstalk_twisted.jobs.job import CLIENT, NS, Job
@@ -36,6 +36,8 @@ from beanstalk_twisted.rules.withheld import Withheld
 from beanstalk_twisted.wire import layouts, replies
 from beanstalk_twisted.wire.layouts import Values
 from beanstalk_twisted.wire.replies import CANCELLED, RETURNED, CannotHandOver, Reply
+
+TOUCH: Final = Kind.TOUCH
 
 SLICE_WAITS: Final = 500
 """Sessions that one slice of the end of waits asks about, some 3 ms if all wait; one that watches
@@ -288,11 +290,9 @@ class WorkQueue:
         job = self._held(session, job_id)
         if job is None:
             return self._changes.not_found()
-        image = job.image(
-            Kind.TOUCH, State.RESERVED, Reason.CLIENT, now_ns,
-            deadline_ns=now_ns + job.ttr_s * NS, connection=session.number,
-        )  # fmt: skip
-        self._changes.make(image)
+        self._changes.move(
+            job, TOUCH, RESERVED, CLIENT, now_ns, session.number, now_ns + job.ttr_s * NS
+        )
         return replies.TOUCHED, job.lsn
 
     def kick(self, session: Session, now_ns: int, bound: int) -> Answer | None:
