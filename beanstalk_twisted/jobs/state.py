@@ -12,6 +12,7 @@ from beanstalk_twisted.binlog.records.jobs import (
     WAITED_FOR,
     JobImage,
     Kind,
+    Reason,
     State,
     as_loaded,
 )
@@ -162,24 +163,25 @@ class QueueState(Queues):
         self._move(job, image)
 
     def move(
-        self, job: Job, kind: Kind, after: State, deadline_ns: int = 0, holder: int = 0
+        self, job: Job, kind: Kind, after: State, reason: Reason, deadline_ns: int = 0,
+        holder: int = 0, priority: int | None = None, delay_s: int | None = None,
     ) -> None:  # fmt: skip
-        """`apply` for the image of a job after a change that touches nothing else, except that a
-        RESERVE is counted, without the image.  tests/jobs/test_state.py compares the two.
-
-        :param holder: the session that has it then.
+        """`apply` for the image of a job that `Job.image` makes, without it.
+        tests/jobs/test_state.py compares the two.
         """
         before, (sources, targets) = job.state, LEGAL_MOVES[kind]
         assert before in sources and after in targets, (job.job_id, before, kind)
-        tube = self.tubes.by_id(job.tube_id)
         if before is after is RESERVED:
             job.deadline_ns = deadline_ns
             self.sessions[holder].hold_longer(job.job_id, deadline_ns)
             return
+        tube = self.tubes.by_id(job.tube_id)
         self._leave(job, tube, after)
-        job.state, job.deadline_ns, job.holder = after, deadline_ns, holder
-        if after is RESERVED:
-            job.reserves += 1
+        if after is GONE:
+            job.state, job.holder = GONE, 0
+            self._end(job, tube)
+            return
+        job.change(kind, after, reason, deadline_ns, holder, priority, delay_s)
         self._enter(job, tube)
 
     def put(self, tube: Tube, job_id: int, body: bytes, row: Row) -> bool:
@@ -476,7 +478,7 @@ class QueueState(Queues):
             if tags is not None:
                 self.dead_letters.enter_buried(job)
             if self.awaited:
-                self._tell_end(job.job_id)
+                self._tell_end(job)
 
     def _end(self, job: Job, tube: Tube) -> None:
         self.jobs.remove(job)
@@ -490,11 +492,9 @@ class QueueState(Queues):
         if job.tags is not None:
             self._leave_tags(job)
         if self.awaited:
-            told = self.awaited.pop(job.job_id, None)
-            if told is not None:
-                told(job)
+            self._tell_end(job)
 
-    def _tell_end(self, job_id: int) -> None:
-        told = self.awaited.pop(job_id, None)
+    def _tell_end(self, job: Job) -> None:
+        told = self.awaited.pop(job.job_id, None)
         if told is not None:
-            told(self.jobs.job(job_id))
+            told(job)

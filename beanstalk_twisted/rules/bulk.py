@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from beanstalk_twisted.binlog.records.jobs import READY, State
+from beanstalk_twisted.binlog.records.jobs import READY, Kind, State
 from beanstalk_twisted.jobs.job import CLIENT, Job
 from beanstalk_twisted.jobs.ordered import ID_MASK, LEAST, OrderedJobs
 from beanstalk_twisted.jobs.session import Session
@@ -96,7 +96,8 @@ class Kicks(Part):
         key = jobs.first()
         if key is None or not self._changes.has_room():
             return 0
-        self._changes.make(self._state.jobs.job(key & ID_MASK).kicked(now_ns, session.number))
+        job = self._state.jobs.job(key & ID_MASK)
+        self._changes.move(job, Kind.KICK, READY, CLIENT, now_ns, session.number)
         if tube.waiting:
             self._timekeeping.settle(tube, now_ns)
         return 1

@@ -269,19 +269,20 @@ class Changes:
 
     def move(
         self, job: Job, kind: Kind, after: State, reason: Reason, now_ns: int, connection: int,
-        deadline_ns: int = 0,
+        deadline_ns: int = 0, priority: int | None = None, delay_s: int | None = None,
     ) -> int:  # fmt: skip
-        """Make a change of a job that touches nothing else, except that a RESERVE is counted.
-        Without a log, no image is made: that would be a quarter of what this costs.
+        """Change a job as `Job.image` says.  Without a log there is no image: it would be a quarter
+        of what this takes.
 
         :return: as `make`.
         """
         if self.log is not NOWHERE:
             return self.make(job.image(
                 kind, after, reason, now_ns, deadline_ns=deadline_ns, connection=connection,
-                reserves=1 if kind is RESERVE else 0,
+                priority=priority, delay_s=delay_s,
             ), job)  # fmt: skip
-        self._state.move(job, kind, after, deadline_ns, connection if after is RESERVED else 0)
+        holder = connection if after is RESERVED else 0
+        self._state.move(job, kind, after, reason, deadline_ns, holder, priority, delay_s)
         return 0
 
     def end(

@@ -61,9 +61,7 @@ class Place:
         while kicked < most and (key := self.queue(state).first()) is not None:
             job = self.state.jobs.job(key & ID_MASK)
             self.changes.make(
-                job.image(
-                    Kind.KICK, State.READY, Reason.CLIENT, NOW_NS, connection=CONNECTION
-                )._replace(kicks=job.kicks + 1)
+                job.image(Kind.KICK, State.READY, Reason.CLIENT, NOW_NS, connection=CONNECTION)
             )
             kicked += 1
         return kicked
