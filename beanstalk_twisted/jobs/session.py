@@ -5,7 +5,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final
 
 from beanstalk_twisted.jobs.figures import USUAL_NS, ProcessingTime
-from beanstalk_twisted.jobs.ordered import OrderedJobs
+from beanstalk_twisted.jobs.ordered import ID_MASK, OrderedJobs
 from beanstalk_twisted.jobs.quota import Quota
 from beanstalk_twisted.jobs.tube import MANY_TUBES, SPARE_OLD, ReadyIndex, Tube, TubeIndex, Waiter
 
@@ -315,31 +315,31 @@ class Session(Waiter):
             self._next_share = self._weighted.next_number
         self._ready_index = self._weighted = index
 
-    def best_key(self) -> int | None:
-        """The key of the best ready job among the watched tubes that are open, with weights of the
-        tube whose turn it is.  Whoever does not reserve it calls `forgo`.
+    def best_id(self) -> int | None:
+        """The best ready job among the watched tubes that are open, with weights of the tube whose
+        turn it is.  Whoever does not reserve it calls `forgo`.
         """
-        if self._ready_index is None and len(self.watching) > MANY_TUBES:
+        if self._ready_index is None and len(self.watching_order) > MANY_TUBES:
             self._ready_index = ReadyIndex(self.watching)
         if self._ready_index is not None:
-            return self._ready_index.first()
-        best = None
-        for tube in self.watching:
-            if tube.ready.count and not tube.is_closed:
-                key = tube.ready.first()
-                if best is None or (key is not None and key < best):
-                    best = key
-        return best
+            key = self._ready_index.first()
+            return None if key is None else key & ID_MASK
+        best: OrderedJobs | None = None
+        for tube in self.watching_order:
+            ready = tube.ready
+            if ready.count and not tube.is_closed and (best is None or ready.is_before(best)):
+                best = ready
+        return None if best is None else best.first_id()
 
     def forgo(self) -> None:
-        """The job of the last `best_key` is not reserved: it is still the same tube's turn."""
+        """The job of the last `best_id` is not reserved: it is still the same tube's turn."""
         if self._weighted is not None:
             self._weighted.forgo()
 
     def has_open_job(self) -> bool:
-        key = self.best_key()
+        job_id = self.best_id()
         self.forgo()
-        return key is not None
+        return job_id is not None
 
     @property
     def reserving(self) -> int:

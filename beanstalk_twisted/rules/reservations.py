@@ -11,7 +11,6 @@ from typing import Final
 
 from beanstalk_twisted.binlog.records.jobs import GONE, RESERVED, Kind, Reason, State
 from beanstalk_twisted.jobs.job import CLIENT, NS, Job
-from beanstalk_twisted.jobs.ordered import ID_MASK
 from beanstalk_twisted.jobs.queues import DueTimes, JobTimes
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
@@ -90,8 +89,8 @@ class Reservations:
             self.note_worker(session)
         if session.quota is not None and self.lacks_room(session):
             return REFUSED
-        best = session.best_key()
-        job = None if best is None else self.state.jobs.get(best & ID_MASK)
+        best = session.best_id()
+        job = None if best is None else self.state.jobs.get(best)
         if job is not None:
             self.hand_out(session, job, now_ns)
             if job.body is not None:
@@ -244,12 +243,10 @@ class Reservations:
     def match(self, tube: Tube, now_ns: int) -> None:
         """Give ready jobs to waiting sessions, the first job to who has waited longest."""
         while tube.waiting and not tube.is_closed:
-            key = tube.ready.first()
             session = tube.first_waiter()
-            if key is None or not isinstance(session, Session):
+            if not tube.ready.count or not isinstance(session, Session):
                 return
-            job = self.state.jobs.get(key & ID_MASK)
-            assert job is not None
+            job = self.state.jobs.job(tube.ready.first_id())
             if session.is_doubtful and self.ends_wait(session):
                 continue
             wanted = session.wanted

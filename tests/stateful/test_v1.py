@@ -141,7 +141,7 @@ class Translation(RuleBasedStateMachine):
         """
         at = data.draw(st.sampled_from(self._free))
         session = self.pairs[at][0].protocol.session
-        if session.best_key() is not None or not session.reserved:
+        if session.best_id() is not None or not session.reserved:
             self._tell(at, b"reserve\r\n", b"reserve\r\n")
 
     @precondition(lambda self: self._free)
