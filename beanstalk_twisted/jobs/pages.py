@@ -26,6 +26,7 @@ SIZE: Final = 10
 
 ROW_BYTES: Final = ROW.size
 
+KICKS_AT: Final = 24
 STATE_AT: Final = 26
 KICKED: Final = struct.Struct("<QqHB")
 """lsn, deadline_ns, kicks, state."""
@@ -46,6 +47,7 @@ _ROW_WORDS: Final = ROW_BYTES // 4
 _LSN_WORD: Final = KICKED_AT // 4
 _DEADLINE_WORD: Final = 4
 _STATE_WORD: Final = 6
+_PRIORITY_WORD: Final = 7
 _COUNTS_WORD: Final = 15
 _SHIFT: Final = 16
 _SIZE_WORD: Final = SIZE_AT // 4
@@ -53,6 +55,11 @@ _FULL_LSN_WORD: Final = FULL_LSN_AT // 4
 
 PAGE_SIZE: Final = 1 << PAGE_BITS
 """32 slots: 10 bytes a job when all are in use, and no more than 2,800 for one lone survivor."""
+
+_ALL_READY: Final = bytes([READY]) * PAGE_SIZE
+_MOST_BYTE: Final = 255
+_NEXT_BYTE: Final = bytes([*range(1, _MOST_BYTE + 1), 0])
+_ZEROS: Final = memoryview(array("I", [0] * PAGE_SIZE))
 
 
 class JobFacts(NamedTuple):
@@ -104,6 +111,26 @@ class Page:
     def body_bytes(self, slot: int) -> int:
         return int(U32.unpack_from(self.rows, slot * ROW_BYTES + SIZE_AT)[0])
 
+    def kick(self, lsn: int) -> list[int] | None:
+        """All its slots have jobs that are kicked, in order: as one by one, in a fifth of the time.
+
+        :param lsn: of the first one's record, the others' follow; 0 if they are known durable.
+        :return: their priorities; None if that cannot be done here: nothing has changed.
+        """
+        rows = self.rows
+        kicks = rows[KICKS_AT::ROW_BYTES]
+        if GONE in rows[STATE_AT::ROW_BYTES] or _MOST_BYTE in kicks:
+            return None
+        rows[KICKS_AT::ROW_BYTES] = kicks.translate(_NEXT_BYTE)
+        rows[STATE_AT::ROW_BYTES] = _ALL_READY
+        words = memoryview(rows).cast("I")
+        words[_DEADLINE_WORD::_ROW_WORDS] = words[_DEADLINE_WORD + 1 :: _ROW_WORDS] = _ZEROS
+        if lsn:
+            halves = memoryview(array("Q", range(lsn, lsn + PAGE_SIZE))).cast("B").cast("I")
+            words[_LSN_WORD::_ROW_WORDS] = halves[::2]
+            words[_LSN_WORD + 1 :: _ROW_WORDS] = halves[1::2]
+        return words[_PRIORITY_WORD::_ROW_WORDS].tolist()
+
     def facts(self) -> list[JobFacts]:
         """What is known of its jobs: 1 us for each."""
         return [self._facts_of(slot) for slot in range(PAGE_SIZE) if self.has(slot)]
@@ -142,9 +169,8 @@ def pack_all(jobs: ColdJobs) -> memoryview:
     packed = memoryview(bytearray(same * count))
     words = packed.cast("I")
     for at, column in (
-        (0, jobs.created_low), (1, jobs.created_high), (7, jobs.priority), (8, jobs.delay_s),
-        (9, jobs.ttr_s), (10, jobs.tube_id),
-        (_SIZE_WORD, jobs.sizes),
+        (0, jobs.created_low), (1, jobs.created_high), (_PRIORITY_WORD, jobs.priority),
+        (8, jobs.delay_s), (9, jobs.ttr_s), (10, jobs.tube_id), (_SIZE_WORD, jobs.sizes),
     ):  # fmt: skip
         words[at::_ROW_WORDS] = column
     if jobs.lsns:

@@ -255,14 +255,13 @@ class QueueState(Queues):
         if tube.totals is not None and tube.totals.aside:
             for job_id in job_ids:
                 tube.totals.come_back(self.jobs.job(job_id))
-        priorities = self.jobs.kick(job_ids, lsn)
+        ordered = sorted(job_ids)
+        priorities = self.jobs.kick(job_ids, lsn, in_order=ordered == job_ids)
         queue.discard_firsts(len(job_ids))
-        if state is BURIED:
-            self.buried -= len(job_ids)
-        else:
-            self.delayed -= len(job_ids)
+        self.buried -= len(job_ids) if state is BURIED else 0
+        self.delayed -= len(job_ids) if state is DELAYED else 0
         if not tagged and priorities.count(priorities[0]) == len(priorities):
-            self.enqueue_run(tube, priorities[0], sorted(job_ids))
+            self.enqueue_run(tube, priorities[0], ordered)
             return
         for job in tagged:
             self._enter(job, tube)

@@ -132,29 +132,41 @@ class JobTable:
             ))  # fmt: skip
         return Run(KICK, now_ns, min(job_ids), max(job_ids), b"".join(records))
 
-    def kick(self, job_ids: Sequence[int], lsn: int) -> list[int]:
+    def kick(self, job_ids: list[int], lsn: int, *, in_order: bool) -> list[int]:
         """These jobs are kicked.
 
+        :param in_order: whether their ids are ascending.
         :param lsn: of the first one's record, the others' follow; 0 if they are known durable.
         :return: their priorities.
         """
-        pages, step = self._pages, 1 if lsn else 0
-        standing, set_kicked = STANDING.unpack_from, KICKED.pack_into
-        priorities = []
-        for job_id in job_ids:
-            rows, at = pages[job_id >> PAGE_BITS].rows, (job_id & PAGE_MASK) * ROW_BYTES
-            kicks, state, priority = standing(rows, at)
-            if state and kicks < MAX_COUNT:
-                set_kicked(rows, at + KICKED_AT, lsn, 0, kicks + 1, READY)
-            else:
-                job = self.job(job_id)
-                job.state, job.deadline_ns, job.lsn = READY, 0, lsn
-                job.kicks += 1
-                self.keep(job)
-                priority = job.priority
-            priorities.append(priority)
-            lsn += step
+        pages, step, at, end = self._pages, 1 if lsn else 0, 0, len(job_ids)
+        priorities: list[int] = []
+        while at < end:
+            job_id = job_ids[at]
+            page, slot = pages[job_id >> PAGE_BITS], job_id & PAGE_MASK
+            kicked = None
+            last = at + PAGE_SIZE - 1
+            if in_order and not slot and last < end and job_ids[last] == job_id + PAGE_MASK:
+                kicked = page.kick(lsn)
+            if kicked is None:
+                kicked = [self._kick_one(page, job_id, lsn)]
+            priorities += kicked
+            at += len(kicked)
+            lsn += step * len(kicked)
         return priorities
+
+    def _kick_one(self, page: Page, job_id: int, lsn: int) -> int:
+        """:return: the job's priority."""
+        rows, at = page.rows, (job_id & PAGE_MASK) * ROW_BYTES
+        kicks, state, priority = STANDING.unpack_from(rows, at)
+        if state and kicks < MAX_COUNT:
+            KICKED.pack_into(rows, at + KICKED_AT, lsn, 0, kicks + 1, READY)
+            return int(priority)
+        job = self.job(job_id)
+        job.state, job.deadline_ns, job.lsn = READY, 0, lsn
+        job.kicks += 1
+        self.keep(job)
+        return job.priority
 
     def job(self, job_id: int) -> Job:
         job = self.get(job_id)

@@ -143,6 +143,21 @@ def test_many_kicks_in_one_go_do_what_they_do_one_by_one(steps: list[tuple[Any, 
     assert go(quick, quick.kick_in_one_go, steps) == expected
 
 
+@pytest.mark.parametrize("odd", [None, 32, 40, 63])
+@pytest.mark.parametrize("kicks", [0, 254, 255, 256, MAX_COUNT - 1, MAX_COUNT])
+@pytest.mark.parametrize("state", [State.BURIED, State.DELAYED])
+def test_whole_pages_of_jobs_are_kicked_as_one_by_one(
+    state: State, kicks: int, odd: int | None
+) -> None:
+    plain, quick = Place(), Place()
+    for place in (plain, quick):
+        for job_id in range(20, 101):
+            place.set(state, job_id, job_id % 7, job_id, kicks if job_id == odd else 3)
+    assert plain.kick_one_by_one(state, 78) == quick.kick_in_one_go(state, 78) == 78
+    assert quick.looks() == plain.looks()
+    assert quick.order() == plain.order()
+
+
 @pytest.mark.parametrize("state", [State.BURIED, State.DELAYED])
 def test_the_records_of_a_kick_make_the_same_jobs_again(state: State) -> None:
     live, made = Place(), Place()
