@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from beanstalk_twisted.binlog.records.jobs import Kind, Reason, State
+from beanstalk_twisted.binlog.records.jobs import RESERVED, Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import Counters, Record
 from beanstalk_twisted.binlog.space_budget import Demand
 from beanstalk_twisted.jobs.job import CLIENT, NS, Job
@@ -36,6 +36,9 @@ from beanstalk_twisted.rules.withheld import Withheld
 from beanstalk_twisted.wire import layouts, replies
 from beanstalk_twisted.wire.layouts import Values
 from beanstalk_twisted.wire.replies import CANCELLED, RETURNED, CannotHandOver, Reply
+
+RELEASE: Final = Kind.RELEASE
+TOUCH: Final = Kind.TOUCH
 
 SLICE_WAITS: Final = 500
 """Sessions that one slice of the end of waits asks about, some 3 ms if all wait; one that watches
@@ -241,15 +244,10 @@ class WorkQueue:
             return self._changes.not_found()
         if not self._changes.has_room():
             return NO_ROOM
-        image = job.image(
-            Kind.RELEASE, State.READY, Reason.RETURNED, now_ns, connection=session.number,
-            reserves=-1,
+        return RETURNED, self._timekeeping.take_back(
+            job, RELEASE, State.DELAYED if delay_s else State.READY, Reason.RETURNED, now_ns,
+            session.number, now_ns + delay_s * NS if delay_s else 0, None, delay_s or None,
         )  # fmt: skip
-        if delay_s:
-            image = image._replace(
-                state=State.DELAYED, deadline_ns=now_ns + delay_s * NS, delay_s=delay_s
-            )
-        return RETURNED, self._timekeeping.take_back(image, now_ns)
 
     def release(
         self, session: Session, now_ns: int, job_id: int, priority: int, delay_s: int
@@ -260,13 +258,12 @@ class WorkQueue:
             return self._changes.not_found()
         if not self._changes.has_room():
             return NO_ROOM
-        image = job.image(
-            Kind.RELEASE, State.DELAYED if delay_s else State.READY, Reason.CLIENT, now_ns,
-            deadline_ns=now_ns + delay_s * NS if delay_s else 0, connection=session.number,
-        )._replace(priority=priority, delay_s=delay_s, releases=job.releases + 1)  # fmt: skip
         if self.state.times is not None:
             self.state.times.of(self.state.tubes.by_id(job.tube_id)).releases += 1
-        return replies.RELEASED, self._timekeeping.take_back(image, now_ns)
+        return replies.RELEASED, self._timekeeping.take_back(
+            job, RELEASE, State.DELAYED if delay_s else State.READY, CLIENT, now_ns,
+            session.number, now_ns + delay_s * NS if delay_s else 0, priority, delay_s,
+        )  # fmt: skip
 
     def bury(self, session: Session, now_ns: int, job_id: int, priority: int) -> Answer:
         """Put a job aside until it is kicked."""
@@ -276,23 +273,19 @@ class WorkQueue:
         if not self._changes.has_room():
             return NO_ROOM
         buried_ns = max(now_ns, self.state.last_buried_ns + 1)
-        image = job.image(
-            Kind.BURY, State.BURIED, Reason.CLIENT, now_ns, deadline_ns=buried_ns,
-            connection=session.number,
-        )._replace(priority=priority, buries=job.buries + 1)  # fmt: skip
         if self.state.times is not None:
             self.state.times.of(self.state.tubes.by_id(job.tube_id)).buries += 1
-        return replies.BURIED, self._timekeeping.change(image, now_ns)
+        return replies.BURIED, self._timekeeping.move(
+            job, Kind.BURY, State.BURIED, CLIENT, now_ns, session.number, buried_ns, priority
+        )
 
     def touch(self, session: Session, now_ns: int, job_id: int) -> Answer:
         job = self._held(session, job_id)
         if job is None:
             return self._changes.not_found()
-        image = job.image(
-            Kind.TOUCH, State.RESERVED, Reason.CLIENT, now_ns,
-            deadline_ns=now_ns + job.ttr_s * NS, connection=session.number,
-        )  # fmt: skip
-        self._changes.make(image)
+        self._changes.move(
+            job, TOUCH, RESERVED, CLIENT, now_ns, session.number, now_ns + job.ttr_s * NS
+        )
         return replies.TOUCHED, job.lsn
 
     def kick(self, session: Session, now_ns: int, bound: int) -> Answer | None:
@@ -308,8 +301,9 @@ class WorkQueue:
             return NO_ROOM
         if self.state.times is not None:
             self.state.times.of(self.state.tubes.by_id(job.tube_id)).kicks += 1
-        lsn = self._timekeeping.change(job.kicked(now_ns, session.number), now_ns)
-        return replies.KICKED_JOB, lsn
+        return replies.KICKED_JOB, self._timekeeping.move(
+            job, Kind.KICK, State.READY, CLIENT, now_ns, session.number
+        )
 
     def stats(self, session: Session, now_ns: int) -> Answer:
         return replies.statistics(layouts.SERVER.write(self.server_stats())), 0
@@ -469,8 +463,9 @@ class WorkQueue:
             if job is None:
                 # Deleted between two slices, by a batch of its own.
                 continue
-            image = job.image(Kind.DISCONNECT_RELEASE, State.READY, Reason.DISCONNECT, now_ns)
-            timekeeping.take_back(image, now_ns)
+            timekeeping.take_back(
+                job, Kind.DISCONNECT_RELEASE, State.READY, Reason.DISCONNECT, now_ns
+            )
             timekeeping.slice_left -= 1
         del self.state.sessions[session.number]
 
