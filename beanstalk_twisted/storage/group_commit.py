@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, TypeVar, TypeVarTuple
 
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IDelayedCall
@@ -35,6 +35,7 @@ from beanstalk_twisted.storage.fail_stop import fail_stop
 from beanstalk_twisted.storage.fsync import MAX_BATCH_BYTES, FsyncPolicy, InlineSyncPolicy
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 IDLE_FLUSH_S: Final = 0.05
 """How long relaxed records wait for others, and a commit for its sync mark: no more than 20 writes
@@ -252,12 +253,14 @@ class GroupCommit:
         """The disk has nothing to do: give it what is next."""
         if self._is_over:
             return
-        self._call_durable()
+        if self._durable_calls:
+            self._call_durable()
         self.state = TRANSITIONS[self.state]["done"]
         if self._log.open_bytes > LARGE_BYTES:
             # What was given room just now has kept others waiting already.
             self.schedule()
-        self.flush()
+        if not self._is_in_loop:
+            self.flush()
         self._events.advanced()
 
     @property
@@ -267,8 +270,8 @@ class GroupCommit:
     # A batch, from the log to the replies.
 
     def _take(self) -> bool:
-        self._events.before_batch()
         now_ns = self._now_ns()
+        self._events.before_batch(now_ns)
         batch = self._log.take(now_ns)
         assert batch is not None
         self.state = TRANSITIONS[self.state]["write"]
@@ -282,7 +285,7 @@ class GroupCommit:
         if self.replica is not None:
             # First, and once, however often the disk has no space for it.
             self.replica.publish(batch)
-        return self._write(batch, sync)
+        return self._write(batch, sync, now_ns)
 
     def _begin_sync(self) -> None:
         """What is written next has all that is wanted, but the end."""
@@ -290,7 +293,7 @@ class GroupCommit:
         self._next_sync_calls = []
         self.wanted = END if self.wanted == END else NOTHING
 
-    def _write(self, batch: Batch, sync: bool) -> bool:
+    def _write(self, batch: Batch, sync: bool, now_ns: int) -> bool:
         """Write a batch in this thread while the disk is quick (`InlineSyncPolicy`): to hand it to
         another and back costs more than such a sync, and much more than a write.  The second of a
         turn goes to the I/O thread, so that others have their turn.
@@ -298,7 +301,7 @@ class GroupCommit:
         :return: as `_begin`.
         """
         self._in_flight_bytes = batch.end - batch.offset
-        work = partial(self._timed, partial(self._writer.write, batch, sync))
+        work = partial(self._timed, self._writer.write, batch, sync)
         may_write_here, self._may_write_here = self._may_write_here, False
         # Where replies wait for syncs, what none waits for is synced by the other thread.
         is_brief = not sync
@@ -310,12 +313,12 @@ class GroupCommit:
             and not batch.syncs
             and self._io.is_free
             and self.wanted != END
-            and self._inline_sync.take(self._now_ns(), syncs=sync)
+            and self._inline_sync.take(now_ns, syncs=sync)
         ):
             running = self._write_here(work, batch)
             if running is None:
                 # `_begin` has just asked whether space is wanted.
-                return self._is_due or self.wanted > NOTHING or self._log.budget.is_short
+                return self._log.has_open or self.wanted > NOTHING or self._log.budget.is_short
         else:
             running = self._io.run(work).addCallback(self._written, batch)
         running.addErrback(self._not_written, batch, sync).addErrback(self.fail_stop)
@@ -329,9 +332,9 @@ class GroupCommit:
             return fail()
         return None
 
-    def _timed(self, work: Callable[[], T]) -> T:
+    def _timed(self, work: Callable[[*Ts], T], *args: *Ts) -> T:
         began_ns = self._now_ns()
-        done = work()
+        done = work(*args)
         self._ended_ns = self._now_ns()
         self._took_ns = self._ended_ns - began_ns
         return done
@@ -346,8 +349,7 @@ class GroupCommit:
             self._log.durable(batch.last_lsn)
         self._let_go()
         if not batch.syncs:
-            learn = self._inline_sync.note_sync if is_durable else self._inline_sync.note_write
-            learn(self._ended_ns, self._took_ns)
+            self._inline_sync.note(self._ended_ns, self._took_ns, syncs=is_durable)
         if is_durable:
             self._count_sync(batch.last_lsn)
         else:
@@ -405,7 +407,7 @@ class GroupCommit:
     def _try_again(self) -> None:
         if self._refused is not None and self.state == NO_SPACE:
             self.state = TRANSITIONS[self.state]["retry"]
-            self._write(*self._refused)
+            self._write(*self._refused, self._now_ns())
         else:
             self.flush()
 
@@ -491,11 +493,11 @@ class GroupCommit:
         elif self.state == IDLE and self._needs_mark:
             self._marked_lsn = self._log.durable_lsn
             self.state = TRANSITIONS[self.state]["write"]
-            self._waits_from_ns = self._taken_ns = self._now_ns()
+            now_ns = self._waits_from_ns = self._taken_ns = self._now_ns()
             mark = self._log.mark()
             if self.replica is not None:
                 self.replica.publish(mark)
-            self._write(mark, sync=False)
+            self._write(mark, False, now_ns)
 
     def _end_log(self) -> None:
         self.state = TRANSITIONS[self.state]["end"]
