@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from beanstalk_twisted.binlog.batches import Batch, Opening, Position, Unsafe
+from beanstalk_twisted.binlog.batches import Batch, Opening, Position
 from beanstalk_twisted.binlog.cold import Appended, Run
 from beanstalk_twisted.binlog.errors import LeftHalfWay
 from beanstalk_twisted.binlog.records.jobs import WAITED_FOR, JobImage, Kind
@@ -90,7 +90,8 @@ class Log:
         self._position = position._replace(rehomed=())
         self._time_ns = position.time_ns
         self._rehomed = tuple(position.rehomed)
-        self._unsafe: deque[Unsafe] = deque()
+        # Of batches that are not known durable: the last LSN, and where they end in which segment.
+        self._unsafe: deque[tuple[int, int, int]] = deque()
         self._safe = (position.seq - 1, position.prev_end)
         self._pending: deque[Batch] = deque()
         self._pending_bytes = 0
@@ -321,9 +322,8 @@ class Log:
         if lsn > self.durable_lsn:
             self.durable_lsn = lsn
         unsafe = self._unsafe
-        while unsafe and unsafe[0][2] <= lsn:
-            seq, end, _ = unsafe.popleft()
-            self._safe = (seq, end)
+        while unsafe and unsafe[0][0] <= lsn:
+            self._safe = unsafe.popleft()[1:]
 
     def _close(self, time_ns: int, seals: bool) -> Batch:
         if time_ns < self._time_ns:
@@ -341,11 +341,10 @@ class Log:
         if seals:
             last_lsn += 1
             chunks += framing.seal(last_lsn, time_ns, self.durable_lsn)
-        unsafe = tuple.__new__(Unsafe, (self.segment, framing.index.end, last_lsn))
         batch = tuple.__new__(
             Batch, (self.segment, start, tuple(chunks), last_lsn, file, seals, self._commits)
         )
-        self._unsafe.append(unsafe)
+        self._unsafe.append((last_lsn, self.segment, framing.index.end))
         self._framing, self._time_ns, self._rehomed = framing, time_ns, ()
         self.last_lsn = self._framed_lsn = last_lsn
         self._open, self._whole, self._file, self._commits = [], [], None, False

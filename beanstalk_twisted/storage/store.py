@@ -328,10 +328,11 @@ class LogStore:
     def _advanced(self) -> None:
         if self.reads is not None:
             self.reads.drop()
-        if self._archiver is None:
-            self._compactor.consider()
-        else:
+        if self._archiver is not None:
             self._archiver.advanced()
+        elif self._log.ends:
+            # There is a finished segment.
+            self._compactor.consider()
 
     def _kept_for(self, seq: int) -> Kept | None:
         if self._queue.state.bodies.is_reading(seq):

@@ -107,11 +107,8 @@ def encode(
     heap = []
     heap_len = 0
     for record in records:
-        # As `JobImage.data`, without a call.
-        if isinstance(record, JobImage) and record.tags is None:
-            data = record.body
-        else:
-            data = record.data
+        # As `JobImage.data` without a call.
+        data = record.body if isinstance(record, JobImage) and record.tags is None else record.data
         if data:
             rows.append(record.encode((heap_len, len(data), zlib.crc32(data))))
             heap.append(data)
