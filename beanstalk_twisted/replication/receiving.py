@@ -1,10 +1,10 @@
 """The receive buffer of a standby, its polling of the stream, and how it reports its progress."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from twisted.python.failure import Failure
 
@@ -13,7 +13,6 @@ from beanstalk_twisted.replication import states
 from beanstalk_twisted.replication.followed_log import FollowedLog
 from beanstalk_twisted.replication.local_log import taken_out
 from beanstalk_twisted.replication.membership import read_note
-from beanstalk_twisted.replication.segment_positions import Spawn
 from beanstalk_twisted.replication.stream.interface import (
     Ends,
     Following,
@@ -80,7 +79,8 @@ class ReceiveBuffer:
     """
 
     def __init__(
-        self, node: Node, silence: Silence, waits: Waits, spawn: Spawn,
+        self, node: Node, silence: Silence, waits: Waits,
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
         failed: Callable[[Failure], None], arrived: Callable[[], None],
     ) -> None:  # fmt: skip
         """:param silence: ended by whatever comes of a queue behind ``old_to``."""

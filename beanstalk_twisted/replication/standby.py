@@ -29,7 +29,7 @@ from beanstalk_twisted.replication.receiving import (
     why_active,
     why_not_in_sync,
 )
-from beanstalk_twisted.replication.segment_positions import FirstPositions
+from beanstalk_twisted.replication.segment_positions import find_older
 from beanstalk_twisted.replication.stream.interface import (
     Ends,
     Message,
@@ -89,7 +89,6 @@ class Standby:
         self._reader = MessageReader(0)
         self._begun_ns = node.now_ns()
         self._silence = Silence(node.lease_s, self._begun_ns)
-        self._first_positions = FirstPositions(self._log, node.stream, self._spawn)
         self._received_lsn = self._rejected = 0
         self._slices: Iterator[None] | None = None
         self._turn: IDelayedCall | None = None
@@ -155,7 +154,14 @@ class Standby:
 
     @property
     def first_in_use(self) -> int:
-        return self._first_positions.first_in_use
+        """The position of the oldest segment in use that is known; 0 if none is."""
+        return min(self._alive.items(), default=(0, 0))[1]
+
+    @property
+    def _alive(self) -> dict[int, int]:
+        """The positions of the segments in use, as far as they are known."""
+        oldest = min(self._log.segments, default=0)
+        return {seq: at for seq, at in self._reader.first_positions.items() if seq >= oldest}
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         Deferred.fromCoroutine(work).addErrback(self._fail)
@@ -199,9 +205,11 @@ class Standby:
             return
         self._reader = caught_up.reader
         self._buffer.newest, self._buffer.old_to = caught_up.reader.position, caught_up.last
-        # An answer that does not come says nothing of the active server there.
-        poller = Poller(self._node, Silence(0, 0), self._waits, lambda: None)
-        self._first_positions.begin(self._reader.first_positions, caught_up.older, poller.ask)
+        if caught_up.older:
+            # An answer that does not come says nothing of the active server there.
+            ask = Poller(self._node, Silence(0, 0), self._waits, lambda: None).ask
+            known = self._reader.first_positions
+            self._spawn(find_older(self._node.stream, ask, caught_up.older, known))
         self._active = caught_up.said.name
         self._hear_lease(caught_up.said.lease_s)
         self._copy.begin(self._log.open_segment)
@@ -439,7 +447,7 @@ class Standby:
         except WrongPosition:
             self._silence.heard(self._node.now_ns())
             return False
-        begun.publisher.segments.add_older(self._first_positions.alive)
+        begun.publisher.segments.add_older(self._alive)
         await self._write(begun, why)
         return True
 
