@@ -84,7 +84,7 @@ class Worker(Service, Generic[T]):
         :raise TypeError: something is of another kind.
         """
         clock = reactor or the_reactor()
-        threads = threads_of(in_threads, handler, clock, concurrency)
+        threads = threads_of(in_threads, handler, clock)
         route = handler if isinstance(handler, Route) else Work(
             handler=handler, serialiser=serialiser, policy=policy, touches=touches,
             in_threads=threads is not None, limit_s=limit_s, stuck_s=stuck_s,
