@@ -22,7 +22,7 @@ from twisted.internet.defer import Deferred, execute
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.worker.attempt import Attempt
-from beanstalk_twisted.worker.policy import Delete, NoResult, Verdict
+from beanstalk_twisted.worker.policy import DELETE, NoResult, Verdict
 
 T = TypeVar("T")
 
@@ -140,6 +140,8 @@ def awaited(result: Any, attempt: Attempt[Any], reactor: Any) -> Any:
     :return: a Deferred of it, which ends when the attempt is cancelled; or the result itself.
     """
     coming: Deferred[Any]
+    if result is None:
+        return None
     if isinstance(result, ThreadFuture):
         coming = _from_another_thread(result, reactor)
     elif not isawaitable(result):
@@ -175,6 +177,8 @@ def _from_another_thread(future: "ThreadFuture[Any]", reactor: Any) -> Deferred[
 
 def verdict_of(result: Any) -> Verdict:
     """:raise NoResult: this cannot have been meant: nothing was done, or it has failed."""
+    if result is None:
+        return DELETE
     if isinstance(result, Verdict):
         return result
     if isgenerator(result) or isasyncgen(result) or isawaitable(result):
@@ -185,7 +189,7 @@ def verdict_of(result: Any) -> Verdict:
         raise NoResult(f"gave the class {result.__name__}: an object of it was meant")
     if isinstance(result, BaseException):
         raise NoResult(f"gave {result!r}: it is to be raised") from result
-    return Delete()
+    return DELETE
 
 
 def _is_begun_or_lazy(result: Any) -> bool:
