@@ -175,7 +175,7 @@ class QueueState(Queues):
             job.deadline_ns = deadline_ns
             self.sessions[holder].hold_longer(job.job_id, deadline_ns)
             return
-        tube = self.tubes.by_id(job.tube_id)
+        tube = self.tubes.ids[job.tube_id]
         self._leave(job, tube, after)
         if after is GONE:
             job.state, job.holder = GONE, 0
@@ -357,7 +357,7 @@ class QueueState(Queues):
             job.become(image)
             self.sessions[job.holder].hold_longer(job.job_id, job.deadline_ns)
             return
-        tube = self.tubes.by_id(image.tube_id)
+        tube = self.tubes.ids[image.tube_id]
         self._leave(job, tube, after)
         job.become(image)
         self._enter(job, tube)

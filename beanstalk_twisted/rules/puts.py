@@ -99,7 +99,7 @@ class Puts(Part):
         if not session.is_producer:
             self.note_producer(session)
         job_id = self._state.next_job_id
-        self._state.next_job_id += 1
+        self._state.next_job_id = job_id + 1
         return job_id, now_ns
 
     def put(

@@ -110,7 +110,7 @@ class Timekeeping:
         :return: the record's LSN.
         """
         lsn = self._changes.make(image)
-        self._changed(self._state.tubes.by_id(image.tube_id), now_ns)
+        self._changed(self._state.tubes.ids[image.tube_id], now_ns)
         return lsn
 
     def move(
@@ -121,7 +121,7 @@ class Timekeeping:
         lsn = self._changes.move(
             job, kind, after, reason, now_ns, connection, deadline_ns, priority, delay_s
         )
-        self._changed(self._state.tubes.by_id(job.tube_id), now_ns)
+        self._changed(self._state.tubes.ids[job.tube_id], now_ns)
         return lsn
 
     def _changed(self, tube: Tube, now_ns: int) -> None:
@@ -139,7 +139,7 @@ class Timekeeping:
         deadline_ns: int = 0, priority: int | None = None, delay_s: int | None = None,
     ) -> int:  # fmt: skip
         """`move` for a job that comes back, unless its tube's policy says otherwise."""
-        tube = self._state.tubes.by_id(job.tube_id)
+        tube = self._state.tubes.ids[job.tube_id]
         if tube.policy is None:
             return self.move(
                 job, kind, after, reason, now_ns, connection, deadline_ns, priority, delay_s
@@ -173,7 +173,7 @@ class Timekeeping:
 
     def drop_if_unused(self, tube: Tube, now_ns: int) -> None:
         """Forget a tube that nothing refers to, and its pause with it."""
-        if tube.is_referred_to:
+        if tube.using or tube.watching or tube.is_referred_to:
             return
         if tube.pause_until_ns:
             self._changes.pause(tube, 0, now_ns, Reason.NONE)

@@ -224,7 +224,7 @@ class WorkQueue:
         job = self.state.not_held_by_others(session, job_id)
         if job is None:
             return self._changes.not_found()
-        tube = self.state.tubes.by_id(job.tube_id)
+        tube = self.state.tubes.ids[job.tube_id]
         if tube.processing_time is not None or self.state.times is not None:
             self.state.note_run(session, job, tube, now_ns)
         return replies.DELETED, self._end(session, job, tube, CLIENT, now_ns)
