@@ -75,12 +75,22 @@ class Writer:
         """
         self._seq = batch.seq
         try:
-            return self._write(batch, sync)
+            if batch.file:
+                self._publish(batch, batch.file)
+            else:
+                self._open_file.write_at(batch.offset, batch.chunks)
+                if sync and not batch.seals:
+                    self._sync_file()
+            if batch.seals:
+                self._open_file.truncate(batch.end)
+                self._sync_file()
+                self.close()
         except OSError as problem:
             raise self._refusal(
                 problem, segment_name(batch.seq), "no space for the newest changes: ",
                 "no space for the newest changes, which wait: ",
             ) from problem  # fmt: skip
+        return sync or batch.syncs
 
     def end(self, batch: Batch, preallocated: Sequence[PreallocatedSegment]) -> None:
         """Write the last batch, durably, and give the space back that was made ready ahead."""
@@ -113,19 +123,6 @@ class Writer:
             return f"{name} {where}"
         lock = self._directory.lost_lock()
         return f"{lock}, which keeps other servers out, was deleted or replaced" if lock else ""
-
-    def _write(self, batch: Batch, sync: bool) -> bool:
-        if batch.file:
-            self._publish(batch, batch.file)
-        else:
-            self._open_file.write_at(batch.offset, batch.chunks)
-        if batch.seals:
-            self._open_file.truncate(batch.end)
-            self._sync_file()
-            self.close()
-        elif sync and not batch.file:
-            self._sync_file()
-        return sync or batch.syncs
 
     @property
     def _open_file(self) -> File:

@@ -54,6 +54,9 @@ class SpaceBudget(Protocol):
     @property
     def run_records(self) -> int: ...
 
+    def is_ample(self, body_bytes: int) -> bool:
+        """Whether `takes_put` is known to be true, without counting the jobs."""
+
     def takes_put(self, body_bytes: int, jobs: int) -> bool: ...
 
     def takes_change(self, jobs: int) -> bool:
@@ -111,6 +114,9 @@ class Unlimited:
     is_short = False
     has_segment = True
     run_records = ALL
+
+    def is_ample(self, body_bytes: int) -> bool:
+        return True
 
     def takes_put(self, body_bytes: int, jobs: int) -> bool:
         return True
@@ -176,8 +182,8 @@ class Changes:
 
     def has_room_for(self, body_bytes: int) -> bool:
         """Whether the log has room for a new job, and then for the end of all jobs."""
-        log = self.log
-        return log is NOWHERE or log.budget.takes_put(body_bytes, self._state.ends())
+        budget = self.log.budget
+        return budget.is_ample(body_bytes) or budget.takes_put(body_bytes, self._state.ends())
 
     def has_room_for_all(self, size: int, count: int) -> bool:
         """As `has_room_for`, for so many new jobs that take these bytes as one."""

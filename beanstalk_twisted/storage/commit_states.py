@@ -70,17 +70,23 @@ class Space:
 
     def wanted(self) -> PreallocatedSegment | None:
         """Return the segment to allocate now, if one is wanted."""
-        return None if self._pause is not None else self.budget.wanted(self._events.demand())
+        budget = self.budget
+        if self._pause is not None or budget.rest > budget.ample:
+            return None
+        return budget.wanted(self._events.demand())
 
     def next(self, is_ending: bool) -> PreallocatedSegment | None:
         """As `wanted`, but none if the log is to end.  Without one a disk that was full may be
         asked for something else, and there may be room for who waits for it, since a segment has
         begun.
         """
+        budget = self.budget
+        if budget.rest > budget.ample and not budget.is_short:
+            return None
         demand = self._events.demand()
         is_asked = self._pause is None and not is_ending
-        segment = self.budget.wanted(demand) if is_asked else None
-        if segment is None and (demand.waiting or (self.budget.is_short and self._pause is None)):
+        segment = budget.wanted(demand) if is_asked else None
+        if segment is None and (demand.waiting or (budget.is_short and self._pause is None)):
             self.was_given()
         return segment
 

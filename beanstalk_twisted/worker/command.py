@@ -280,7 +280,7 @@ def cli(
             worker = AppWorker(
                 found, tubes=names, weights=weights, mode=mode, concurrency=concurrency,
                 servers=[server] if is_given("server") else [], processes=function,
-                hooks=[process.watchdog], all_stuck=process.all_stuck, finish_s=finish_s,
+                hooks=[process.watchdog], log_level=process.level, all_stuck=process.all_stuck, finish_s=finish_s,
                 token=token,
             )  # fmt: skip
         elif found is not None or command is not None:
@@ -298,7 +298,7 @@ def cli(
                 process.watchdog.most_s = limit_s + stuck_s
             worker = service.Worker(
                 server, names, handler, concurrency, weights=weights, mode=mode,
-                serialiser=serialiser, policy=retry, hooks=[process.watchdog],
+                serialiser=serialiser, policy=retry, hooks=[process.watchdog], log_level=process.level,
                 in_threads=command is not None or not (in_reactor or is_async(handler)),
                 limit_s=limit_s, stuck_s=stuck_s, all_stuck=process.all_stuck,
                 touches=not no_touch, finish_s=finish_s, token=token,
@@ -330,6 +330,7 @@ class Process:
 
     def __init__(self, verbose: int, finish_s: float) -> None:
         self._verbose = verbose
+        self.level = LEVELS[min(verbose, len(LEVELS) - 1)]
         self._finish_s = finish_s
         self._worker: service.Worker[Any] | AppWorker | None = None
         self._code = 0
@@ -381,10 +382,9 @@ class Process:
         self._stop(reactor)
 
     def _begin_log(self) -> None:
-        level = LEVELS[min(self._verbose, len(LEVELS) - 1)]
-        wanted = LogLevelFilterPredicate(defaultLogLevel=level)
+        wanted = LogLevelFilterPredicate(defaultLogLevel=self.level)
         # That the server is there again is told as its absence is; each try is not.
-        wanted.setLogLevelForNamespace(SERVER_LOG, max(level, LogLevel.info, key=LEVELS.index))
+        wanted.setLogLevelForNamespace(SERVER_LOG, max(self.level, LogLevel.info, key=LEVELS.index))
         wanted.setLogLevelForNamespace(Client.__module__, LEVELS[0 if self._verbose < 2 else 2])
         observer = FilteringLogObserver(FileLogObserver(sys.stderr, line_of), [wanted])
         globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False)

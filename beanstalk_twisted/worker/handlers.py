@@ -5,12 +5,14 @@ Coroutines that await what is asyncio's, `asyncio.sleep` and its like, need a ta
 
 import asyncio
 from asyncio import isfuture
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Future as ThreadFuture
 from contextvars import ContextVar
 from functools import partial
 from inspect import isasyncgen, isawaitable, isclass, isgenerator
 from io import IOBase
+from queue import SimpleQueue
 from subprocess import Popen
 from threading import Thread
 from types import coroutine
@@ -18,10 +20,9 @@ from typing import Any, Final, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred, execute
 from twisted.python.failure import Failure
-from twisted.python.threadpool import ThreadPool
 
 from beanstalk_twisted.worker.attempt import Attempt
-from beanstalk_twisted.worker.policy import Delete, NoResult, Verdict
+from beanstalk_twisted.worker.policy import DELETE, NoResult, Verdict
 
 T = TypeVar("T")
 
@@ -56,49 +57,64 @@ class Threads(Protocol):
         """No more work will come."""
 
 
-class _DaemonPool(ThreadPool):
-    """Threads that do not keep the process alive: one that hangs must not."""
-
-    @staticmethod
-    def threadFactory(*args: Any, **options: Any) -> Thread:  # type: ignore[override]
-        return Thread(*args, **options, daemon=True)
+_Task = tuple[Callable[[], Any], Deferred[Any]]
 
 
 class PoolThreads(Threads):
-    """Real threads, as many as there is work for at the same time."""
+    """Real threads, as many as there is work for at the same time.
 
-    def __init__(self, reactor: Any, most: int) -> None:
+    They do not keep the process alive: one that hangs must not.
+    """
+
+    def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
-        self._most = most
         self._running = 0
-        self._pool: ThreadPool | None = None
+        self._made = 0
+        self._given: SimpleQueue[_Task | None] = SimpleQueue()
+        self._done: deque[tuple[Callable[[Any], None], Any]] = deque()
+        self._is_woken = False
 
     def start(self) -> None:
-        self._pool = _DaemonPool(0, self._most, "beanstalk-worker")
-        self._pool.start()
+        # Threads of a former start that still work count as running, and end after that.
+        self._given, self._made = SimpleQueue(), 0
 
     def run(self, work: Callable[[], T]) -> Deferred[T]:
-        assert self._pool is not None
-        self._running += 1
         outcome: Deferred[T] = Deferred()
-
-        def ended(is_good: bool, result: Any) -> None:
-            self._reactor.callFromThread(self._ended, outcome, is_good, result)
-
-        self._pool.callInThreadWithCallback(ended, work)
+        self._running += 1
+        if self._running > self._made:
+            self._made += 1
+            Thread(
+                target=self._work, args=(self._given,), name="beanstalk-worker", daemon=True
+            ).start()
+        self._given.put((work, outcome))
         return outcome
 
-    def _ended(self, outcome: Deferred[T], is_good: bool, result: Any) -> None:
+    def _work(self, given: "SimpleQueue[_Task | None]") -> None:
+        while (task := given.get()) is not None:
+            work, outcome = task
+            try:
+                self._done.append((outcome.callback, work()))
+            except BaseException:
+                self._done.append((outcome.errback, Failure()))
+            if not self._is_woken:  # One call is for all that have ended by then.
+                self._is_woken = True
+                self._reactor.callFromThread(self._tell)
+            del task, work, outcome
+
+    def _tell(self) -> None:
         # No callback of `outcome`: that would wait for a Deferred which the work has given, and
         # nobody could cancel it.
-        self._running -= 1
-        (outcome.callback if is_good else outcome.errback)(result)
+        self._is_woken = False
+        while self._done:
+            self._running -= 1
+            end, result = self._done.popleft()
+            end(result)
 
     def stop(self) -> None:
-        """End the threads, except one that still works: to wait for it would block."""
-        if self._pool is not None and not self._running:
-            self._pool.stop()
-        self._pool = None
+        """End the threads; one that still works ends after that."""
+        for _ in range(self._made):
+            self._given.put(None)
+        self._made = 0
 
 
 class InlineThreads(Threads):
@@ -124,6 +140,8 @@ def awaited(result: Any, attempt: Attempt[Any], reactor: Any) -> Any:
     :return: a Deferred of it, which ends when the attempt is cancelled; or the result itself.
     """
     coming: Deferred[Any]
+    if result is None:
+        return None
     if isinstance(result, ThreadFuture):
         coming = _from_another_thread(result, reactor)
     elif not isawaitable(result):
@@ -159,6 +177,8 @@ def _from_another_thread(future: "ThreadFuture[Any]", reactor: Any) -> Deferred[
 
 def verdict_of(result: Any) -> Verdict:
     """:raise NoResult: this cannot have been meant: nothing was done, or it has failed."""
+    if result is None:
+        return DELETE
     if isinstance(result, Verdict):
         return result
     if isgenerator(result) or isasyncgen(result) or isawaitable(result):
@@ -169,7 +189,7 @@ def verdict_of(result: Any) -> Verdict:
         raise NoResult(f"gave the class {result.__name__}: an object of it was meant")
     if isinstance(result, BaseException):
         raise NoResult(f"gave {result!r}: it is to be raised") from result
-    return Delete()
+    return DELETE
 
 
 def _is_begun_or_lazy(result: Any) -> bool:

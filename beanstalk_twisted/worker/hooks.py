@@ -4,6 +4,7 @@ import os
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from inspect import isclass
 from pathlib import Path
 from types import TracebackType
@@ -82,12 +83,16 @@ _AGAIN: Final = (
 _log = Logger(namespace="beanstalk_twisted.worker")
 
 
-def log(event: Event) -> None:
-    """Write an event to Twisted's log."""
+def log(event: Event, least: Any = LogLevel.debug) -> None:
+    """Write an event to Twisted's log, if its level is at least this one."""
     form = EVENTS[event.name]
     if form is None:
         return
     level, text = form
+    if isinstance(event.verdict, Bury):
+        level = LogLevel.warn
+    if level < least:
+        return
     facts = event._asdict()
     if event.error is not None:
         # As text: to a test under trial, a failure that is logged as one is a fault in the test.
@@ -97,8 +102,6 @@ def log(event: Event) -> None:
         count = len(event.losses.reservations)
         noun = "reservation" if count == 1 else "reservations"
         facts |= {"count": count, "noun": noun, "again": _AGAIN if count else ""}
-    if isinstance(event.verdict, Bury):
-        level = LogLevel.warn
     _log.emit(level, text, **facts)
 
 
@@ -160,11 +163,11 @@ def frames_of(error: BaseException) -> str:
 class Hooks:
     """All hooks of a worker; an exception from one is logged, and the others are still called."""
 
-    def __init__(self, hooks: Iterable[Hook], logs: bool) -> None:
+    def __init__(self, hooks: Iterable[Hook], logs: bool, least: Any = LogLevel.debug) -> None:
         """:raise TypeError: one cannot be called."""
         if not isinstance(hooks, Iterable) or isinstance(hooks, str):
             raise TypeError(f"hooks is a list of functions of an Event, not {hooks!r}")
-        self._hooks = (*([log] if logs else []), *hooks)
+        self._hooks = (*([partial(log, least=least)] if logs else []), *hooks)
         for hook in self._hooks:
             if not callable(hook) or isclass(hook):
                 raise TypeError(f"hooks is a list of functions of an Event; {hook!r} is none")

@@ -6,7 +6,7 @@ from functools import partial
 from types import UnionType
 from typing import Any, Final, Generic, TypeVar
 
-from twisted.internet.defer import CancelledError, Deferred, execute, fail
+from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -153,9 +153,7 @@ class JobRun(Generic[T]):
         if limit_s is not None:
             self._limit = self._clock.callLater(limit_s, self._limit_is_over, attempt)
         try:
-            read: Deferred[Any] = execute(attempt.read, self._work.serialiser.load)
-            read.addCallback(lambda _: self._do(attempt)).addErrback(no_exit)
-            self._result = await read
+            self._result = await self._do(attempt)
             verdict = verdict_of(self._result)
         except GeneratorExit:
             raise
@@ -168,12 +166,17 @@ class JobRun(Generic[T]):
         # Done is done, though another worker may have the job: a delete may still be in time.
         return verdict if isinstance(verdict, Delete) or not _is_lost(attempt) else None
 
-    def _do(self, attempt: Attempt[T]) -> Deferred[Any]:
-        call = partial(in_this_process, partial(self._work.handler, attempt))
+    async def _do(self, attempt: Attempt[T]) -> Any:
+        without_exit(attempt.read, self._work.serialiser.load)
+        call = partial(without_exit, in_this_process, partial(self._work.handler, attempt))
         threads = self._settings.threads if self._work.in_threads else None
-        # No thread can be cancelled; a coroutine that comes out of it can.
-        running: Deferred[Any] = execute(call) if threads is None else threads.run(call)
-        return running.addCallback(awaited, attempt, self._clock)
+        if threads is None:
+            coming = awaited(call(), attempt, self._clock)
+            if not isinstance(coming, Deferred):
+                return coming
+        else:  # No thread can be cancelled; a coroutine that comes out of it can.
+            coming = threads.run(call).addCallback(awaited, attempt, self._clock)
+        return await coming.addErrback(no_exit)
 
     def _failed(self, attempt: Attempt[T], error: BaseException) -> Verdict | None:
         if self._giving_up is not None or _is_lost(attempt):
@@ -413,6 +416,14 @@ class JobRun(Generic[T]):
         error, self._error = self._error, None
         if error is not None:
             self._hooks.call("failed", attempt, error=error)
+
+
+def without_exit(call: Callable[..., V], *args: Any) -> V:
+    """Call a function, as of `no_exit`."""
+    try:
+        return call(*args)
+    except GeneratorExit as error:
+        raise NoResult("raised GeneratorExit") from error
 
 
 def no_exit(failure: Failure) -> Failure:

@@ -130,6 +130,7 @@ FACTOR: Final = 3.0
 """Each wait is longer than the one before by this factor."""
 
 BURY: Final = Bury()
+DELETE: Final = Delete()
 
 Kinds = tuple[type[BaseException], ...]
 

@@ -15,7 +15,7 @@ from beanstalk_twisted.client.stats import ServerStats
 from beanstalk_twisted.states import NotAllowed, Transitions, Triggers
 from beanstalk_twisted.worker.attempt import Ending
 from beanstalk_twisted.worker.hooks import log_fault
-from beanstalk_twisted.worker.settings import Settings
+from beanstalk_twisted.worker.settings import MAX_CONCURRENCY, Settings
 
 if TYPE_CHECKING:
     from beanstalk_twisted.worker.job_run import JobRun
@@ -125,11 +125,6 @@ class Reserver:
     def is_empty(self) -> bool:
         """Return True if it has no job and none can come."""
         return not self.jobs and not self.asked
-
-    @property
-    def polls(self) -> int:
-        """Count the `reserve`s without an answer that do not wait."""
-        return 0 if self.state == WAITING else len(self.asked)
 
     def start(self) -> None:
         self._on("start")
@@ -368,11 +363,13 @@ class ReserveScheduler:
 
     @property
     def _polls(self) -> int:
-        return sum(reserver.polls for reserver in self.reservers)
-
-    @property
-    def _is_waiting(self) -> bool:
-        return any(reserver.state == WAITING for reserver in self.reservers)
+        """Count the `reserve`s without an answer; more than enough if one of them may wait."""
+        polls = 0
+        for reserver in self.reservers:
+            if reserver.state == WAITING:
+                return MAX_CONCURRENCY
+            polls += len(reserver.asked)
+        return polls
 
     def look(self) -> None:
         """Ask for jobs, where and as often as it is worthwhile now."""
@@ -393,28 +390,28 @@ class ReserveScheduler:
         """Ask on the connection on which a delete was sent: a job that comes, comes after its
         answer, and so there is room for it.
         """
-        is_enough = self._polls >= self._demand.at_once or self._is_waiting
+        is_enough = self._polls >= self._demand.at_once
         is_resting = self._demand.is_dry or self._clock.seconds() < self._rest_until_s
         if not (self._is_over or is_enough or is_resting):
             self._ask(reserver, 0)
 
     def _free(self) -> int:
-        asked = sum(len(reserver.asked) for reserver in self.reservers)
-        return self._settings.concurrency - self.jobs_in_hand - self.stuck - asked
+        free = self._settings.concurrency
+        for reserver in self.reservers:
+            free -= len(reserver.jobs) + len(reserver.stuck) + len(reserver.asked)
+        return free
 
     def _place(self) -> tuple[Reserver, int] | None:
         """Give the connection to ask next, and the seconds to wait there; None to ask none."""
+        polls, now_s = self._polls, self._clock.seconds()
         up = [reserver for reserver in self.reservers if reserver.session is not None]
-        now_s = self._clock.seconds()
-        if not up or self._is_waiting:
+        if not up or polls >= self._demand.at_once:
             return None
         if now_s < self._rest_until_s:
             self._later(self._rest_until_s - now_s)
             return None
         if not self._demand.is_dry:
-            return (up[0], 0) if self._polls < self._demand.at_once else None
-        if self._polls:
-            return None
+            return up[0], 0
         for reserver in up:
             if reserver.is_empty and now_s >= reserver.no_wait_until_s:
                 return reserver, PATIENCE_S

@@ -7,7 +7,7 @@ from typing import Any, Final, Generic, TypeVar
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredList, gatherResults
 from twisted.internet.interfaces import IStreamClientEndpoint
-from twisted.logger import Logger
+from twisted.logger import Logger, LogLevel
 
 from beanstalk_twisted.client.commands.specs import Job
 from beanstalk_twisted.client.connection import GRACE_S
@@ -52,7 +52,7 @@ class Worker(Service, Generic[T]):
         handler: Handler[T] | Route, concurrency: int = 1, *,
         weights: Mapping[Tube, int] | None = None, mode: str = FIFO,
         serialiser: Serialiser[T] = BYTES, policy: Policy = RETRY, hooks: Iterable[Hook] = (),
-        logs: bool = True,
+        logs: bool = True, log_level: Any = LogLevel.debug,
         in_threads: bool | Threads = False, touches: bool = True, limit_s: float | None = None,
         stuck_s: float = STUCK_S, all_stuck: Callable[[], object] | None = None,
         finish_s: float = FINISH_S, connections: int = CONNECTIONS, reactor: Any = None,
@@ -68,7 +68,7 @@ class Worker(Service, Generic[T]):
         :param weights: of tubes, 1 to 1,000; those without one have 1.
         :param mode: how a reserve chooses among the tubes: ``fifo``, the best job of all; by the
             weights ``weighted``, jobs of each tube, or ``weighted-fair``, time of workers.
-        :param logs: write to Twisted's log what happens.
+        :param logs: write to Twisted's log what happens, from ``log_level`` on.
         :param in_threads: the handler blocks: run it in threads, as many as ``concurrency``.
         :param touches: touch each job in time for as long as it is worked on.
         :param limit_s: how long an attempt may take, seconds; None for ever.  Then it is cancelled.
@@ -84,7 +84,7 @@ class Worker(Service, Generic[T]):
         :raise TypeError: something is of another kind.
         """
         clock = reactor or the_reactor()
-        threads = threads_of(in_threads, handler, clock, concurrency)
+        threads = threads_of(in_threads, handler, clock)
         route = handler if isinstance(handler, Route) else Work(
             handler=handler, serialiser=serialiser, policy=policy, touches=touches,
             in_threads=threads is not None, limit_s=limit_s, stuck_s=stuck_s,
@@ -93,7 +93,7 @@ class Worker(Service, Generic[T]):
             endpoint=endpoint, route=route, concurrency=concurrency, connections=connections,
             tubes=(tubes,) if isinstance(tubes, str | bytes) else tuple(tubes),
             weights=dict(weights or {}), mode=mode, threads=threads,
-            hooks=Hooks(hooks, logs), logs=logs,
+            hooks=Hooks(hooks, logs, log_level), logs=logs,
             finish_s=finish_s, clock=clock, grace_s=grace_s, backoff=backoff, chance=chance,
             token=token,
         )  # fmt: skip
@@ -212,7 +212,7 @@ class Worker(Service, Generic[T]):
     # Stopping.
 
     def _look_whether_idle(self, _: object = None) -> None:
-        if not self.jobs_in_hand and self._scheduler.is_quiet:
+        if self._when_idle is not None and not self.jobs_in_hand and self._scheduler.is_quiet:
             self._leave()
 
     def _give_back(self) -> None:

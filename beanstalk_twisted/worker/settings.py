@@ -158,7 +158,7 @@ def _name(tube: Tube) -> bytes:
     return tube.encode() if isinstance(tube, str) else tube
 
 
-def threads_of(wanted: bool | Threads, handler: object, reactor: Any, most: int) -> Threads | None:
+def threads_of(wanted: bool | Threads, handler: object, reactor: Any) -> Threads | None:
     """:raise ValueError: a coroutine is to run in threads, or the reactor is none.
     :raise TypeError: it is neither true, false, nor threads.
     """
@@ -174,7 +174,7 @@ def threads_of(wanted: bool | Threads, handler: object, reactor: Any, most: int)
             f"in_threads=True needs a real reactor, which {type(reactor).__name__} is not: in a "
             "test on a clock, give in_threads=InlineThreads()"
         )
-    return PoolThreads(reactor, most)
+    return PoolThreads(reactor)
 
 
 def _check_handler(handler: Callable[..., object]) -> None:

@@ -37,10 +37,12 @@ from binlog_tools.logs.stored import (
     StoredKey,
     StoredPause,
     StoredPolicy,
+    TubeRecord,
     loaded_jobs,
     stored_keys,
     stored_pauses,
     stored_policies,
+    tube_records,
 )
 from binlog_tools.logs.streams import StreamSource
 
@@ -221,6 +223,9 @@ class Loaded(NamedTuple):
 
     def jobs(self) -> Iterator[StoredJob]:
         return loaded_jobs(self.survey, self.now_ns)
+
+    def tube_records(self) -> list[TubeRecord]:
+        return tube_records(self.survey.small, self.now_ns, is_start=True)
 
     def pauses(self) -> list[StoredPause]:
         return stored_pauses(self.survey.small, self.now_ns, is_start=True)

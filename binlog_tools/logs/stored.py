@@ -1,15 +1,19 @@
 """Jobs apart from their log, and which of them, or of its records, a command is about."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from dataclasses import replace
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, Protocol
 
 from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.binlog.reading.survey import Survey
-from beanstalk_twisted.binlog.reading.survival import LogState
+from beanstalk_twisted.binlog.reading.survival import RULES, LogState
 from beanstalk_twisted.binlog.records.jobs import KEY, WITHHELD_NS, JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import (
     JOB_KINDS,
     OTHERS,
+    Pause,
+    Record,
     RememberedKey,
     TubePolicy,
 )
@@ -72,10 +76,37 @@ def without_group(job: StoredJob) -> StoredJob:
     return job
 
 
+class OfTube(Protocol):
+    """What a log says of a tube, for another log."""
+
+    @property
+    def tube(self) -> bytes: ...
+
+    def record(self, tube_id: int, now_ns: int) -> Record: ...
+
+
+class TubeRecord(NamedTuple):
+    """A record of any type in `RULES` but remembered keys, which a new log states after jobs."""
+
+    tube: bytes
+    found: Any
+
+    def record(self, tube_id: int, now_ns: int) -> Record:
+        said: Record = replace(self.found, tube_id=tube_id, ts_ns=now_ns, reason=Reason.IMPORT)
+        return said
+
+
+OF_TUBES: Final = sorted(RULES.keys() - {RememberedKey}, key=attrgetter("kind"))
+"""The types of a `TubeRecord`, in the order in which a new log states them."""
+
+
 class StoredPause(NamedTuple):
     tube: bytes
     seconds: int
     until_ns: int
+
+    def record(self, tube_id: int, now_ns: int) -> Pause:
+        return Pause(tube_id, self.seconds, self.until_ns, now_ns, Reason.IMPORT)
 
 
 class StoredKey(NamedTuple):
@@ -124,11 +155,17 @@ def loaded_jobs(survey: Survey, now_ns: int) -> Iterator[StoredJob]:
         yield StoredJob.of(found.image, tubes[found.image.tube_id])
 
 
-def stored_pauses(said: LogState, now_ns: int, is_start: bool = False) -> list[StoredPause]:
-    """The pauses in force, of tubes that have a name; so it is with keys and policies.
+def tube_records(said: LogState, now_ns: int, is_start: bool = False) -> list[TubeRecord]:
+    """What is in force of tubes that have a name; so it is with pauses, keys and policies.
 
-    :param is_start: see `LogState.pauses`.
+    :param is_start: see `Rule.in_force`.
     """
+    found = (each for kind in OF_TUBES for each in said.in_force(kind, now_ns, is_start))
+    records = (each.record for each in found)
+    return [TubeRecord(said.tubes[r.tube_id], r) for r in records if r.tube_id in said.tubes]
+
+
+def stored_pauses(said: LogState, now_ns: int, is_start: bool = False) -> list[StoredPause]:
     return [
         StoredPause(said.tubes[each.tube_id], each.seconds, each.until_ns)
         for each in said.pauses(now_ns, is_start)

@@ -20,6 +20,7 @@ from binlog_tools.logs.opening import Loaded
 from binlog_tools.logs.quantities import NS, format_time_exactly, parse_time
 from binlog_tools.logs.stored import (
     STATES_BY_NAME,
+    OfTube,
     Selection,
     StoredJob,
     StoredKey,
@@ -307,8 +308,7 @@ def bounded_lines(file: BinaryIO, max_bytes: int = DEFAULT_LINE_BYTES) -> Iterat
 class _Head(NamedTuple):
     floors: Floors
     sources: list[OriginSource]
-    pauses: list[StoredPause]
-    policies: list[StoredPolicy]
+    of_tubes: list[OfTube]
     keys: list[StoredKey]
     lsn_line: int = 0
 
@@ -325,7 +325,7 @@ def import_lines(
     head, first = _read_head(numbered, now_ns)
     origin = Origin("import", head.sources)
     with NewLog(
-        output, origin, floors=head.floors, pauses=head.pauses, policies=head.policies,
+        output, origin, floors=head.floors, of_tubes=head.of_tubes,
         segment_bytes=segment_bytes, now_ns=now_ns,
     ) as log:  # fmt: skip
         jobs = _Jobs(head.floors.next_job_id, now_ns, head.keys)
@@ -383,7 +383,7 @@ def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _read_head(numbered: Iterator[_Numbered], now_ns: int) -> tuple[_Head, list[_Numbered]]:
-    head = _Head(Floors(), [], [], [], [])
+    head = _Head(Floors(), [], [], [])
     lines: dict[str, int] = {}
 
     def once(number: int, what: str) -> None:
@@ -412,11 +412,11 @@ def _read_head(numbered: Iterator[_Numbered], now_ns: int) -> tuple[_Head, list[
         elif kind == "pause":
             seconds = fields.whole("seconds", MAX_U32, 0)
             until = fields.time("until", now_ns + seconds * NS)
-            head.pauses.append(StoredPause(fields.tube(), seconds, until))
-            once(number, f"pause of tube {text_of(head.pauses[-1].tube)}")
+            head.of_tubes.append(StoredPause(fields.tube(), seconds, until))
+            once(number, f"pause of tube {text_of(fields.tube())}")
         elif kind == "policy":
-            head.policies.append(StoredPolicy(fields.tube(), fields.rules()))
-            once(number, f"policy of tube {text_of(head.policies[-1].tube)}")
+            head.of_tubes.append(StoredPolicy(fields.tube(), fields.rules()))
+            once(number, f"policy of tube {text_of(fields.tube())}")
         elif kind == "key":
             key = _read_key(fields, now_ns)
             head.keys.append(key)

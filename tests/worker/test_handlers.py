@@ -21,7 +21,7 @@ from tests.worker.world import Shop
 
 @pytest.fixture
 def threads() -> Iterator[PoolThreads]:
-    made = PoolThreads(the_reactor(), 1)
+    made = PoolThreads(the_reactor())
     made.start()
     yield made
     made.stop()

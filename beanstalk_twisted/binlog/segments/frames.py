@@ -4,11 +4,11 @@ answers and no policy, `Frame`, `Incomplete` and `Damage`.
 
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from beanstalk_twisted.binlog.cold import Appended
-from beanstalk_twisted.binlog.records.jobs import NO_DATA, Flag
+from beanstalk_twisted.binlog.records.jobs import NO_DATA, Flag, JobImage
 from beanstalk_twisted.binlog.records.others import (
     DATA_CRC,
     DATA_LEN,
@@ -21,6 +21,7 @@ from beanstalk_twisted.binlog.records.others import (
 )
 from beanstalk_twisted.binlog.segments.format import (
     ALIGN_BYTES,
+    FRAME_CHECKED,
     FRAME_HEADER,
     FRAME_HEADER_BYTES,
     FRAME_MAGIC,
@@ -39,6 +40,7 @@ Span = tuple[int, int]
 """Where a part of a sequence begins and where it ends, exclusive."""
 
 _ZERO_MAGIC = bytes(len(FRAME_MAGIC))
+_PADDING: Final = tuple([bytes(size) for size in range(ALIGN_BYTES)])
 _ID_AT: Final = 1
 _REC_CRC_AT: Final = 12
 _N_REC_AT: Final = 20
@@ -105,7 +107,8 @@ def encode(
     heap = []
     heap_len = 0
     for record in records:
-        data = record.data
+        # As `JobImage.data` without a call.
+        data = record.body if isinstance(record, JobImage) and record.tags is None else record.data
         if data:
             rows.append(record.encode((heap_len, len(data), zlib.crc32(data))))
             heap.append(data)
@@ -139,17 +142,17 @@ def assemble(
         heap_crc = zlib.crc32(piece, heap_crc)
     unpadded = FRAME_HEADER_BYTES + len(array) + heap_len
     padding = -unpadded % ALIGN_BYTES
-    header = FRAME_HEADER.pack(
-        FRAME_MAGIC, 0, zlib.crc32(array), unpadded + padding, n_rec, base_lsn, durable_lsn,
-        time_ns, salt, heap_len, heap_crc, rec_size, flags, 0,
+    checked = FRAME_CHECKED.pack(
+        zlib.crc32(array), unpadded + padding, n_rec, base_lsn, durable_lsn, time_ns, salt,
+        heap_len, heap_crc, rec_size, flags, 0,
     )  # fmt: skip
-    hdr_crc = U32.pack(zlib.crc32(header[12:]))
-    return b"".join((header[:8], hdr_crc, header[12:], array, *heap, bytes(padding)))
+    hdr_crc = U32.pack(zlib.crc32(checked))
+    return b"".join((FRAME_MAGIC, hdr_crc, checked, array, *heap, _PADDING[padding]))
 
 
 def split(
     records: Sequence[Appended], all_bytes: int = 0, whole: Sequence[Span] = ()
-) -> Iterator[Sequence[Appended]]:
+) -> Iterable[Sequence[Appended]]:
     """Cut a batch into parts that make one frame each.  A part ends before it would pass
     `FRAME_TARGET_BYTES`; a larger record has a frame of its own.
 
@@ -157,8 +160,13 @@ def split(
     :param whole: parts that are not cut, ascending: each is treated as one large record.
     """
     if 0 < all_bytes <= FRAME_TARGET_BYTES and len(records) <= MAX_FRAME_RECORDS:
-        yield records
-        return
+        return (records,)
+    return _parts(records, whole)
+
+
+def _parts(
+    records: Sequence[Appended], whole: Sequence[Span]
+) -> Iterator[Sequence[Appended]]:  # fmt: skip
     start = size = 0
     for at, stop in _pieces(len(records), whole):
         own = sum([RECORD_BYTES + record.data_bytes for record in records[at:stop]])

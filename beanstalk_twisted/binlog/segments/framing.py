@@ -3,7 +3,6 @@
 import zlib
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from operator import attrgetter
 from typing import Final
 
 from beanstalk_twisted.binlog.batches import RehomedFrame
@@ -36,12 +35,6 @@ TYPES: Final = 32
 
 CHANGES: Final = frozenset(JOB_KINDS) - {Kind.COPY}
 """The types of records that something has happened to a job by."""
-
-SEVERAL_RECORDS: Final = 4
-"""Records in a batch from which columns, made in C, cost less than a look at each record."""
-
-_NOTED: Final = attrgetter("kind", "job_id", "ts_ns")
-"""What is noted of a job's record."""
 
 NO_SPAN: Final = (1 << 64, -(1 << 64))
 """The smallest and the largest of no numbers."""
@@ -92,25 +85,20 @@ class SegmentIndex:
         first, last = self._jobs
         oldest, newest = self._times
         tube_bytes = self._tube_bytes
-        rest = records
-        if len(records) >= SEVERAL_RECORDS:
-            images = [record for record in records if isinstance(record, JobImage)]
-            rest = [record for record in records if not isinstance(record, JobImage)]
-            if images:
-                kinds, job_ids, times_ns = zip(*map(_NOTED, images), strict=True)
-                for kind in set(kinds):
-                    types[kind] = types.get(kind, 0) + kinds.count(kind)
-                first, last = min(first, *job_ids), max(last, *job_ids)
-                oldest, newest = min(oldest, *times_ns), max(newest, *times_ns)
-        for record in rest:
+        for record in records:
             kind = record.kind
             types[kind] = types.get(kind, 0) + 1
             if isinstance(record, JobImage):
+                # `min` and `max` take longer than all else here.
                 job_id, ts_ns = record.job_id, record.ts_ns
-                if not first <= job_id <= last:
-                    first, last = min(first, job_id), max(last, job_id)
-                if not oldest <= ts_ns <= newest:
-                    oldest, newest = min(oldest, ts_ns), max(newest, ts_ns)
+                if job_id > last:
+                    last = job_id
+                if job_id < first:
+                    first = job_id
+                if ts_ns > newest:
+                    newest = ts_ns
+                if ts_ns < oldest:
+                    oldest = ts_ns
             elif isinstance(record, TubeDef):
                 # Should this be done again, nothing is different.
                 self.tubes[record.tube_id] = record.name
@@ -119,7 +107,11 @@ class SegmentIndex:
                 types[kind] += record.n_rec - 1
                 first, last = min(first, record.first_id), max(last, record.last_id)
                 oldest, newest = min(oldest, record.ts_ns), max(newest, record.ts_ns)
-        jobs, times, indexed = (first, last), (oldest, newest), self._index(places)
+        jobs, times, indexed = (first, last), (oldest, newest), self.indexed
+        if places and (
+            not indexed or places[-1][0] - self._frames[indexed - 1][0] >= INDEX_STRIDE_BYTES
+        ):
+            indexed = self._index(places)
         self.end, self.indexed, self._types, self._jobs, self._times, self._tube_bytes = (
             end, indexed, types, jobs, times, tube_bytes,
         )  # fmt: skip
@@ -210,13 +202,15 @@ class Framing:
         :param whole: see `frames.split`.
         :return: the frames, as few as the limits allow.
         """
-        made, places, end = [], [], self.index.end
+        made: list[bytes] = []
+        places, end = [], self.index.end
         for part in frames.split(records, all_bytes, whole):
+            if made:
+                base_lsn += frames.records_in(made[-1])
             frame = self._frame(part, base_lsn, time_ns, durable_lsn)
             made.append(frame)
             places.append((end, base_lsn, time_ns))
             end += len(frame)
-            base_lsn += frames.records_in(frame)
         self.index.add(places, end, records)
         return made
 

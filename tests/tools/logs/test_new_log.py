@@ -56,7 +56,7 @@ def made(
 ) -> MemoryDirectory:  # fmt: skip
     directory = MemoryDirectory()
     maker = SegmentMaker(
-        directory, origin, floors=floors, pauses=pauses, segment_bytes=segment_bytes, flags=flags,
+        directory, origin, floors=floors, of_tubes=pauses, segment_bytes=segment_bytes, flags=flags,
         now_ns=T0,
     )  # fmt: skip
     for each in jobs:
@@ -221,7 +221,7 @@ def test_a_power_loss_before_the_end_leaves_no_segment_half_synced() -> None:
 
 def test_nothing_is_left_behind_if_it_cannot_even_begin(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="a tube's name has 1 to 200 bytes"):
-        NewLog(str(tmp_path / "new"), Origin("test"), pauses=[StoredPause(b"", 1, T0)])
+        NewLog(str(tmp_path / "new"), Origin("test"), of_tubes=[StoredPause(b"", 1, T0)])
     assert list(tmp_path.iterdir()) == []
 
 

@@ -61,7 +61,7 @@ def log_of(
     policies: Iterable[StoredPolicy] = (), segment_bytes: int = 8192,
 ) -> list[SharedKey]:  # fmt: skip
     with NewLog(
-        str(path), Origin("compact"), policies=policies, segment_bytes=segment_bytes, now_ns=T0
+        str(path), Origin("compact"), of_tubes=policies, segment_bytes=segment_bytes, now_ns=T0
     ) as log:
         for each in jobs:
             log.add(each)

@@ -232,7 +232,7 @@ def test_people_are_told_of_one_file_and_one_job_as_of_one(tmp_path: Path) -> No
 
 
 def our_log(path: Path, *jobs: StoredJob, pause: StoredPause | None = None) -> Path:
-    with NewLog(str(path), Origin("test"), pauses=[pause] if pause else []) as log:
+    with NewLog(str(path), Origin("test"), of_tubes=[pause] if pause else []) as log:
         for job in jobs:
             log.add(job)
         log.finish()

@@ -139,7 +139,7 @@ def our_jobs(now_ns: int) -> list[StoredJob]:
 def our_log(path: Path, jobs: list[StoredJob], next_job_id: int = 1) -> Path:
     pause = StoredPause(b"alpha", HOUR_S, time.time_ns() + HOUR_S * NS)
     floors = Floors(next_job_id=next_job_id)
-    with NewLog(str(path), Origin("test"), floors=floors, pauses=[pause]) as log:
+    with NewLog(str(path), Origin("test"), floors=floors, of_tubes=[pause]) as log:
         for job in jobs:
             log.add(job)
         log.finish()
