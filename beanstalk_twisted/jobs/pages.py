@@ -18,6 +18,7 @@ ROW: Final = struct.Struct("<qQqHBxIIIIIIQHHHH")
 
 # Where fields are in a `job.Row`.
 CREATED: Final = 0
+LSN: Final = 1
 DEADLINE: Final = 2
 STATE: Final = 4
 PRIORITY: Final = 5
