@@ -110,7 +110,10 @@ class Timekeeping:
         :return: the record's LSN.
         """
         lsn = self._changes.make(image)
-        self._changed(self._state.tubes.ids[image.tube_id], now_ns)
+        tube = self._state.tubes.ids[image.tube_id]
+        if self._state.tagged:
+            self._consequences.serve(tube, now_ns)
+        self.settle(tube, now_ns)
         return lsn
 
     def move(
@@ -121,13 +124,11 @@ class Timekeeping:
         lsn = self._changes.move(
             job, kind, after, reason, now_ns, connection, deadline_ns, priority, delay_s
         )
-        self._changed(self._state.tubes.ids[job.tube_id], now_ns)
-        return lsn
-
-    def _changed(self, tube: Tube, now_ns: int) -> None:
+        tube = self._state.tubes.ids[job.tube_id]
         if self._state.tagged:
             self._consequences.serve(tube, now_ns)
         self.settle(tube, now_ns)
+        return lsn
 
     def follow(self, now_ns: int) -> None:
         """Do at once what follows from the deletion of a job with tags; else the next tick does."""
