@@ -45,8 +45,9 @@ class QueueState(Queues):
     """All that a log makes durable, and the sessions that hold reserved jobs.
 
     `apply` sets a job to an image: a live command logs the image first, replay applies the one it
-    has read.  `apply_kicks` and `apply_cold` do the same for many jobs at once.  Only one change
-    needs no image: a delayed job becomes ready when its time has come (`promote`).
+    has read.  `put` and `move` do so without an image, `apply_kicks` and `apply_cold` for many jobs
+    at once.  Only one change is not logged: a delayed job becomes ready when its time has come
+    (`promote`).
 
     :ivar live: where in the log the living jobs are.
     :ivar watches: how many tubes sessions watch beside one each, which is part of what a connection

@@ -93,6 +93,7 @@ class Timekeeping:
             self._consequences.go_on(now_ns, max(self.slice_left, LEAST_SHARE_JOBS))
 
     def next_due_ns(self) -> int | None:
+        """When `tick` has something to do; 0 for at once, None for never."""
         if self._slices or (self._state.tagged and self._consequences.are_due):
             return 0
         due_ns = self.reservations.deadlines.first_ns()
