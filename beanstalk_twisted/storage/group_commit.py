@@ -252,7 +252,8 @@ class GroupCommit:
 
     def _done(self) -> None:
         """The disk has nothing to do: give it what is next."""
-        if self._is_over:
+        # As `_is_over`, without a call.
+        if self.fail_stop.has_failed or self.state == ABANDONED:
             return
         if self._durable_calls:
             self._call_durable()
@@ -367,11 +368,13 @@ class GroupCommit:
         waited_ns = self._ended_ns - self._waits_from_ns
         if waited_ns > self._slow_ns and self._took_ns >= LEAST_SLOW_NS:
             self._events.slow(SlowSync(waited_ns, self._took_ns, self._events.count_waiting()))
-        if not self._is_over and self._acknowledge():
+        if self._acknowledge():
             self._events.acknowledge()
 
     def _acknowledge(self) -> bool:
         """:return: whether more may be told to clients."""
+        if self.fail_stop.has_failed or self.state == ABANDONED:
+            return False
         lsn = self._log.durable_lsn if self._is_always else self._written_lsn
         if self.replica is not None:
             lsn = min(lsn, self.replica.acknowledged_lsn)
