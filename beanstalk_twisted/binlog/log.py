@@ -276,7 +276,7 @@ class Log:
         :return: what to write, or None when there is nothing.
         :raise LeftHalfWay: an earlier step has ended with an exception.
         """
-        if not self.has_open:
+        if not self._open and not self.has_open:
             return None
         if self._is_ending and not self._is_fresh:
             self._change_segment(0, time_ns)
