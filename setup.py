@@ -81,8 +81,9 @@ COMPILED = (
     "beanstalk_twisted.wire.tags",
     "beanstalk_twisted.wire.yaml",
 )
-"""What commands run through, below the Twisted line; docs/performance.md has what it saves.  No
-class in it may have a subclass that is not in it (tests/test_packaging.py).
+"""What commands run through, below the Twisted line, and the group commit, which inherits nothing
+from Twisted; docs/performance.md has what it saves.  No class in it may have a subclass that is not
+in it (tests/test_packaging.py).
 
 Left out: `binlog.records`, some of which are dataclasses, which mypyc cannot make, for a saving of
 7%; and `binlog.cold`, `replay` and `selection` of `binlog.reading`, which make a start no quicker:
