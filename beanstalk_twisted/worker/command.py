@@ -280,8 +280,8 @@ def cli(
             worker = AppWorker(
                 found, tubes=names, weights=weights, mode=mode, concurrency=concurrency,
                 servers=[server] if is_given("server") else [], processes=function,
-                hooks=[process.watchdog], log_level=process.level, all_stuck=process.all_stuck, finish_s=finish_s,
-                token=token,
+                hooks=[process.watchdog], log_level=process.level, all_stuck=process.all_stuck,
+                finish_s=finish_s, token=token,
             )  # fmt: skip
         elif found is not None or command is not None:
             handler = found if command is None else Shell(command)
@@ -298,7 +298,8 @@ def cli(
                 process.watchdog.most_s = limit_s + stuck_s
             worker = service.Worker(
                 server, names, handler, concurrency, weights=weights, mode=mode,
-                serialiser=serialiser, policy=retry, hooks=[process.watchdog], log_level=process.level,
+                serialiser=serialiser, policy=retry, hooks=[process.watchdog],
+                log_level=process.level,
                 in_threads=command is not None or not (in_reactor or is_async(handler)),
                 limit_s=limit_s, stuck_s=stuck_s, all_stuck=process.all_stuck,
                 touches=not no_touch, finish_s=finish_s, token=token,

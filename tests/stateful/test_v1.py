@@ -140,13 +140,8 @@ class Translation(RuleBasedStateMachine):
         has none.
         """
         at = data.draw(st.sampled_from(self._free))
-<<<<<<< HEAD
         session = self.pairs[at][0].protocol.connection.session
-        if session.best_key() is not None or not session.reserved:
-=======
-        session = self.pairs[at][0].protocol.session
         if session.best_id() is not None or not session.reserved:
->>>>>>> w-rules
             self._tell(at, b"reserve\r\n", b"reserve\r\n")
 
     @precondition(lambda self: self._free)
