@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.binlog.reading.survey import Survey
-from beanstalk_twisted.binlog.reading.survival import RULES, LogState
+from beanstalk_twisted.binlog.reading.survival import RULES, Found, LogState
 from beanstalk_twisted.binlog.records.jobs import KEY, WITHHELD_NS, JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import (
     JOB_KINDS,
@@ -155,32 +155,39 @@ def loaded_jobs(survey: Survey, now_ns: int) -> Iterator[StoredJob]:
         yield StoredJob.of(found.image, tubes[found.image.tube_id])
 
 
-def tube_records(said: LogState, now_ns: int, is_start: bool = False) -> list[TubeRecord]:
-    """What is in force of tubes that have a name; so it is with pauses, keys and policies.
+def tube_records(
+    said: LogState, now_ns: int, is_start: bool = False, kinds: Iterable[type[Record]] = OF_TUBES
+) -> list[TubeRecord]:
+    """What is in force of tubes that have a name, by type and then by tube.
 
     :param is_start: see `Rule.in_force`.
     """
-    found = (each for kind in OF_TUBES for each in said.in_force(kind, now_ns, is_start))
-    records = (each.record for each in found)
+    records = [
+        found.record
+        for kind in kinds
+        for found in sorted(said.in_force(kind, now_ns, is_start), key=_tube_id)
+    ]
     return [TubeRecord(said.tubes[r.tube_id], r) for r in records if r.tube_id in said.tubes]
 
 
+def _tube_id(found: Found) -> int:
+    tube_id: int = found.record.tube_id
+    return tube_id
+
+
 def stored_pauses(said: LogState, now_ns: int, is_start: bool = False) -> list[StoredPause]:
-    return [
-        StoredPause(said.tubes[each.tube_id], each.seconds, each.until_ns)
-        for each in said.pauses(now_ns, is_start)
-        if each.tube_id in said.tubes
-    ]
+    found = tube_records(said, now_ns, is_start, [Pause])
+    return [StoredPause(tube, pause.seconds, pause.until_ns) for tube, pause in found]
 
 
 def stored_keys(said: LogState, now_ns: int, is_start: bool = False) -> list[StoredKey]:
-    keys = (found.record for found in said.keys(now_ns, is_start))
-    return [StoredKey.of(k, said.tubes[k.tube_id]) for k in keys if k.tube_id in said.tubes]
+    found = tube_records(said, now_ns, is_start, [RememberedKey])
+    return [StoredKey.of(key, tube) for tube, key in found]
 
 
 def stored_policies(said: LogState) -> list[StoredPolicy]:
-    policies = said.policies().items()
-    return [StoredPolicy(said.tubes[n], each.rules) for n, each in policies if n in said.tubes]
+    found = tube_records(said, 0, kinds=[TubePolicy])
+    return [StoredPolicy(tube, policy.rules) for tube, policy in found]
 
 
 TYPE_NAMES: Final[Mapping[int, str]] = {

@@ -23,6 +23,7 @@ from binlog_tools.logs.stored import (
     StoredPolicy,
     stored_keys,
     stored_pauses,
+    stored_policies,
 )
 from binlog_tools.tube_names import is_tube_name
 
@@ -158,14 +159,11 @@ def _of_tubes(
 ) -> OfTubes:
     """Those of the tubes that are chosen; if single jobs are, only policies, of their tubes."""
     if selection._replace(tubes=None) == Selection():
-        tubes = {each for each, name in live.tubes.items()
-                 if selection.tubes is None or name in selection.tubes}  # fmt: skip
-        keys = [each for each in stored_keys(live, now_ns)
-                if selection.tubes is None or each.tube in selection.tubes]  # fmt: skip
+        tubes = set(live.tubes.values()) if selection.tubes is None else selection.tubes
+        keys = [each for each in stored_keys(live, now_ns) if each.tube in tubes]
     else:
-        tubes, keys = used, []
-    policies = [StoredPolicy(live.tubes[each], policy.rules)
-                for each, policy in live.policies().items() if each in tubes]  # fmt: skip
+        tubes, keys = {live.tubes.get(each, b"") for each in used}, []
+    policies = [each for each in stored_policies(live) if each.tube in tubes]
     # As much of each as a client may set: another version may have written the log.
     sound = [each._replace(rules=sound_rules(each.rules) if is_tube_name(each.tube) else {})
              for each in policies if "tube-policy" in words]  # fmt: skip
