@@ -77,13 +77,15 @@ class Writer:
         try:
             if batch.file:
                 self._publish(batch, batch.file)
-            else:
-                self._open_file.write_at(batch.offset, batch.chunks)
+            file = self._file
+            assert file is not None, "the log's first batch begins a segment"
+            if not batch.file:
+                file.write_at(batch.offset, batch.chunks)
                 if sync and not batch.seals:
-                    self._sync_file()
+                    self._sync(file)
             if batch.seals:
-                self._open_file.truncate(batch.end)
-                self._sync_file()
+                file.truncate(batch.end)
+                self._sync(file)
                 self.close()
         except OSError as problem:
             raise self._refusal(
@@ -101,7 +103,7 @@ class Writer:
         if self._file is None:
             return
         try:
-            self._sync_file()
+            self._sync(self._file)
         except OSError as problem:
             raise self._refusal(problem, segment_name(self._seq)) from problem
 
@@ -124,11 +126,6 @@ class Writer:
         lock = self._directory.lost_lock()
         return f"{lock}, which keeps other servers out, was deleted or replaced" if lock else ""
 
-    @property
-    def _open_file(self) -> File:
-        assert self._file is not None, "the log's first batch begins a segment"
-        return self._file
-
     def _publish(self, batch: Batch, segment: PreallocatedSegment) -> None:
         """Content first, then the name: a crash in between leaves the log as it was."""
         made = spare_name(segment.number)
@@ -141,7 +138,7 @@ class Writer:
             if not segment.is_ready:
                 self.discard((segment,))
             raise
-        self._sync_file()
+        self._sync(self._file)
         self._is_naming = True
         self._directory.rename(made, segment_name(batch.seq))
         self._directory.sync()
@@ -161,9 +158,9 @@ class Writer:
             raise
         return file
 
-    def _sync_file(self) -> None:
+    def _sync(self, file: File) -> None:
         self._is_syncing = True
-        self._open_file.sync()
+        file.sync()
         self._is_syncing = False
 
     def _refusal(self, problem: OSError, name: str, what: str = "", waits: str = "") -> WriteFailed:

@@ -143,7 +143,7 @@ def assemble(
         zlib.crc32(array), unpadded + padding, n_rec, base_lsn, durable_lsn, time_ns, salt,
         heap_len, heap_crc, rec_size, flags, 0,
     )  # fmt: skip
-    hdr_crc = U32.pack(zlib.crc32(checked))
+    hdr_crc = zlib.crc32(checked).to_bytes(4, "little")
     return b"".join((FRAME_MAGIC, hdr_crc, checked, array, *heap, _PADDING[padding]))
 
 
