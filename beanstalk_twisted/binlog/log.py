@@ -110,7 +110,7 @@ class Log:
 
     @property
     def has_open(self) -> bool:
-        return bool(self._pending or self._file or self._open or self._is_ending)
+        return bool(self._open or self._pending or self._file or self._is_ending)
 
     @property
     def is_waited_for(self) -> bool:
@@ -206,7 +206,9 @@ class Log:
             name = record.name if isinstance(record, TubeDef) else None
         if not commits and self.commits_reserves:
             commits = record.kind == Kind.RESERVE
-        own = self._cost(size)
+        own = size if self._run_bytes <= HALF_FRAME_BYTES else size + FRAME_BYTES
+        if size > HALF_FRAME_BYTES:
+            own += 2 * FRAME_BYTES
         if name is not None:
             own += TUBE_IN_SEAL_BYTES + len(name)
         if own > self.budget.rest:
@@ -274,7 +276,7 @@ class Log:
         :return: what to write, or None when there is nothing.
         :raise LeftHalfWay: an earlier step has ended with an exception.
         """
-        if not self.has_open:
+        if not self._open and not self.has_open:
             return None
         if self._is_ending and not self._is_fresh:
             self._change_segment(0, time_ns)
@@ -411,7 +413,8 @@ class Log:
         self._heads = len(self._open)
         names = [record.name for record in self._open if isinstance(record, TubeDef)]
         # What is written again here, the next segments do not open with.
-        opening = SEGMENT_HEADER_BYTES + framed_bytes(self._open_bytes) + self._ending_bytes()
+        opening = SEGMENT_HEADER_BYTES + framed_bytes(self._open_bytes) + ENDING_BYTES
+        opening += self._framing.index.encoded_bytes
         opening += sum(TUBE_IN_SEAL_BYTES + len(name) for name in names)
         rehomed = sum(FRAME_BYTES + len(each.array) + len(each.heap) for each in self._rehomed)
         begun = opening + rehomed
@@ -421,12 +424,10 @@ class Log:
         growth = SERVER_GROWTH_BYTES + TUBE_GROWTH_BYTES * len(names)
         self.budget.begin(self._limit - begun, opening + growth, self._head_bytes)
 
-    def _ending_bytes(self) -> int:
-        return ENDING_BYTES + TRAILER_BYTES + self._framing.index.encoded_bytes
-
     def _count_rest(self) -> None:
         """All is framed: how much is left can be said exactly."""
-        self.budget.rest = self._limit - self._framing.index.end - self._ending_bytes()
+        index = self._framing.index
+        self.budget.rest = self._limit - index.end - ENDING_BYTES - index.encoded_bytes
 
     def _cost(self, size: int) -> int:
         """The most by which a record of so many bytes, data included, makes the segment larger,

@@ -10,6 +10,7 @@ from beanstalk_twisted.binlog.segments.format import (
     INDEX_ENTRY_BYTES,
     MAX_TUBE_NAME_BYTES,
     RECORD_BYTES,
+    TRAILER_BYTES,
     TUBE_IN_SEAL_BYTES,
 )
 
@@ -47,8 +48,10 @@ SERVER_GROWTH_BYTES: Final = 512
 TUBE_GROWTH_BYTES: Final = RECORD_BYTES + 48
 """Likewise for each tube: it may be paused by then, and has three counters."""
 
-ENDING_BYTES: Final = 2 * (FRAME_BYTES + RECORD_BYTES) + 2 * FRAME_BYTES
-"""Kept free in each segment besides its seal: CLEAN_STOP, the seal's own record, two sync marks."""
+ENDING_BYTES: Final = 2 * (FRAME_BYTES + RECORD_BYTES) + 2 * FRAME_BYTES + TRAILER_BYTES
+"""Kept free in each segment besides its seal: CLEAN_STOP, the seal's own record, two sync marks,
+the trailer.
+"""
 
 PLENTY_BYTES: Final = 2 * NEW_JOB_BYTES + FRAME_BYTES
 """A new job takes no more than this and twice its body: quicker to say than `new_job_bytes`."""

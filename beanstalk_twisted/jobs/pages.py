@@ -18,6 +18,7 @@ ROW: Final = struct.Struct("<qQqHBxIIIIIIQHHHH")
 
 # Where fields are in a `job.Row`.
 CREATED: Final = 0
+LSN: Final = 1
 DEADLINE: Final = 2
 STATE: Final = 4
 PRIORITY: Final = 5
@@ -143,23 +144,6 @@ class Page:
         tube_id = U32.unpack_from(self.rows, at + TUBE_AT)[0]
         created_ns = I64.unpack_from(self.rows, at)[0]
         return JobFacts(job_id, tube_id, created_ns, self.body_bytes(slot), None)
-
-
-def pack(rows: bytearray, at: int, job: Job) -> bool:
-    """Make a row of a job.
-
-    :return: whether a row can say how often all was done with it; if not, there is no job in it.
-    """
-    try:
-        ROW.pack_into(
-            rows, at, job.created_ns, job.lsn, job.deadline_ns, job.kicks, job.state, job.priority,
-            job.delay_s, job.ttr_s, job.tube_id, job.segment, job.body_bytes, job.full_lsn,
-            job.reserves, job.timeouts, job.releases, job.buries,
-        )  # fmt: skip
-    except struct.error:
-        rows[at + STATE_AT] = GONE
-        return False
-    return True
 
 
 def pack_all(jobs: ColdJobs) -> memoryview:

@@ -30,7 +30,7 @@ from beanstalk_twisted.jobs.figures import (
 from beanstalk_twisted.jobs.job import BURIED, DELAYED, LEGAL_MOVES, NS, STATES, Job, Row, row_of
 from beanstalk_twisted.jobs.limits import ConcurrencyKeys, Groups
 from beanstalk_twisted.jobs.ordered import OrderedJobs
-from beanstalk_twisted.jobs.pages import CREATED, DEADLINE, PRIORITY, SEGMENT, SIZE, STATE
+from beanstalk_twisted.jobs.pages import CREATED, DEADLINE, LSN, PRIORITY, SEGMENT, SIZE, STATE
 from beanstalk_twisted.jobs.queues import DeadLetters, JobTimes, Queues
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.table import JobTable
@@ -45,8 +45,9 @@ class QueueState(Queues):
     """All that a log makes durable, and the sessions that hold reserved jobs.
 
     `apply` sets a job to an image: a live command logs the image first, replay applies the one it
-    has read.  `apply_kicks` and `apply_cold` do the same for many jobs at once.  Only one change
-    needs no image: a delayed job becomes ready when its time has come (`promote`).
+    has read.  `put` and `move` do so without an image, `apply_kicks` and `apply_cold` for many jobs
+    at once.  Only one change is not logged: a delayed job becomes ready when its time has come
+    (`promote`).
 
     :ivar live: where in the log the living jobs are.
     :ivar watches: how many tubes sessions watch beside one each, which is part of what a connection
@@ -143,16 +144,14 @@ class QueueState(Queues):
         if kind in FULL:
             tube = self.tubes.by_id(image.tube_id)
             may_rest = after is not RESERVED and image.tags is None
-            is_there = may_rest and self.put(tube, job_id, image.body, row_of(image, lsn, segment))
-            if not is_there and kind is Kind.COPY and self._is_as(image):
-                self.move_home(job_id, segment, lsn)
-                is_there = True
-            if not is_there:
-                job = self._make(image, lsn, segment, job)
-            if self.bodies.is_on:
-                self.bodies.note(job_id, lsn)
-            if is_there:
+            if may_rest and self.put(tube, job_id, image.body, row_of(image, lsn, segment)):
                 return
+            if kind is Kind.COPY and self._is_as(image):
+                self.move_home(job_id, segment, lsn)
+                self.bodies.note(job_id, lsn)
+                return
+            job = self._make(image, lsn, segment, job)
+            self.bodies.note(job_id, lsn)
         if job is None:
             job = self.jobs.job(job_id)
         if kind in WAITED_FOR:
@@ -175,7 +174,7 @@ class QueueState(Queues):
             job.deadline_ns = deadline_ns
             self.sessions[holder].hold_longer(job.job_id, deadline_ns)
             return
-        tube = self.tubes.by_id(job.tube_id)
+        tube = self.tubes.ids[job.tube_id]
         self._leave(job, tube, after)
         if after is GONE:
             job.state, job.holder = GONE, 0
@@ -200,6 +199,8 @@ class QueueState(Queues):
             tube.count_for_quotas(1, size)
         if tube.totals is not None:
             tube.totals.enter_cold(job_id, row[CREATED])
+        if self.bodies.is_on:
+            self.bodies.note(job_id, row[LSN])
         return True
 
     def _make(self, image: JobImage, lsn: int, segment: int, job: Job | None) -> Job:
@@ -357,7 +358,7 @@ class QueueState(Queues):
             job.become(image)
             self.sessions[job.holder].hold_longer(job.job_id, job.deadline_ns)
             return
-        tube = self.tubes.by_id(image.tube_id)
+        tube = self.tubes.ids[image.tube_id]
         self._leave(job, tube, after)
         job.become(image)
         self._enter(job, tube)

@@ -34,7 +34,6 @@ from beanstalk_twisted.jobs.pages import (
     U32,
     JobFacts,
     Page,
-    pack,
     pack_all,
 )
 
@@ -278,11 +277,21 @@ class JobTable:
 
     def keep(self, job: Job) -> None:
         """A job that is there has changed: from now on it is so."""
-        page, slot = self._pages[job.job_id >> PAGE_BITS], job.job_id & PAGE_MASK
-        may_rest = job.state is not RESERVED and job.tags is None
-        if not (may_rest and pack(page.rows, slot * ROW_BYTES, job)):
+        if job.state is RESERVED or job.tags is not None:
             self.hold(job)
-        elif page.entries[slot] is job:
+            return
+        page, slot = self._pages[job.job_id >> PAGE_BITS], job.job_id & PAGE_MASK
+        try:
+            WRITE(
+                page.rows, slot * ROW_BYTES, job.created_ns, job.lsn, job.deadline_ns, job.kicks,
+                job.state, job.priority, job.delay_s, job.ttr_s, job.tube_id, job.segment,
+                job.body_bytes, job.full_lsn, job.reserves, job.timeouts, job.releases, job.buries,
+            )  # fmt: skip
+        except struct.error:
+            # A row cannot say how often all was done with it.
+            self.hold(job)
+            return
+        if page.entries[slot] is job:
             page.entries[slot] = job.body
             self.held -= 1
 

@@ -99,7 +99,7 @@ class Puts(Part):
         if not session.is_producer:
             self.note_producer(session)
         job_id = self._state.next_job_id
-        self._state.next_job_id += 1
+        self._state.next_job_id = job_id + 1
         return job_id, now_ns
 
     def put(
@@ -113,9 +113,10 @@ class Puts(Part):
             refusal = self.refusal(session, now_ns, [len(body)])
             if refusal is not None:
                 return refusal
-        if not self.memory.takes(len(body)):
+        size = len(body)
+        if not self.memory.takes(size):
             return NO_ROOM
-        if self._changes.has_room_for(len(body)):
+        if self._changes.has_room_for(size):
             return self._take(session, now_ns, draft, priority, delay_s, ttr_s, body)
         return self._wait_with(session, draft, priority, delay_s, ttr_s, body)
 

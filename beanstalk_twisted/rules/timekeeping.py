@@ -93,6 +93,7 @@ class Timekeeping:
             self._consequences.go_on(now_ns, max(self.slice_left, LEAST_SHARE_JOBS))
 
     def next_due_ns(self) -> int | None:
+        """When `tick` has something to do; 0 for at once, None for never."""
         if self._slices or (self._state.tagged and self._consequences.are_due):
             return 0
         due_ns = self.reservations.deadlines.first_ns()
@@ -110,7 +111,10 @@ class Timekeeping:
         :return: the record's LSN.
         """
         lsn = self._changes.make(image)
-        self._changed(self._state.tubes.by_id(image.tube_id), now_ns)
+        tube = self._state.tubes.ids[image.tube_id]
+        if self._state.tagged:
+            self._consequences.serve(tube, now_ns)
+        self.settle(tube, now_ns)
         return lsn
 
     def move(
@@ -121,13 +125,11 @@ class Timekeeping:
         lsn = self._changes.move(
             job, kind, after, reason, now_ns, connection, deadline_ns, priority, delay_s
         )
-        self._changed(self._state.tubes.by_id(job.tube_id), now_ns)
-        return lsn
-
-    def _changed(self, tube: Tube, now_ns: int) -> None:
+        tube = self._state.tubes.ids[job.tube_id]
         if self._state.tagged:
             self._consequences.serve(tube, now_ns)
         self.settle(tube, now_ns)
+        return lsn
 
     def follow(self, now_ns: int) -> None:
         """Do at once what follows from the deletion of a job with tags; else the next tick does."""
@@ -139,7 +141,7 @@ class Timekeeping:
         deadline_ns: int = 0, priority: int | None = None, delay_s: int | None = None,
     ) -> int:  # fmt: skip
         """`move` for a job that comes back, unless its tube's policy says otherwise."""
-        tube = self._state.tubes.by_id(job.tube_id)
+        tube = self._state.tubes.ids[job.tube_id]
         if tube.policy is None:
             return self.move(
                 job, kind, after, reason, now_ns, connection, deadline_ns, priority, delay_s
@@ -173,7 +175,7 @@ class Timekeeping:
 
     def drop_if_unused(self, tube: Tube, now_ns: int) -> None:
         """Forget a tube that nothing refers to, and its pause with it."""
-        if tube.is_referred_to:
+        if tube.using or tube.watching or tube.is_referred_to:
             return
         if tube.pause_until_ns:
             self._changes.pause(tube, 0, now_ns, Reason.NONE)

@@ -65,6 +65,8 @@ class WorkQueue:
 
     :ivar outbox: later answers, and those for sessions other than the one that a call was for, in
         order.
+    :ivar tick: does what is due; ``next_due_ns`` says when there is something, 0 for at once, None
+        for never.
     :ivar max_job_bytes: the largest body that `put` takes.
     :ivar hand_over: hands the queue over to the standby of this name, any if it is empty; gives a
         `HandingOver` or a `CannotHandOver`.
@@ -90,6 +92,7 @@ class WorkQueue:
         self.outbox = self.reservations.outbox
         self.job_waits = JobWaits(self.reservations)
         self._timekeeping = timekeeping = Timekeeping(self.reservations, self.job_waits)
+        self.tick, self.next_due_ns = timekeeping.tick, timekeeping.next_due_ns
         self._kicks = Kicks(timekeeping)
         self.batches = Batches(timekeeping)
         self.flushes = Flushes(timekeeping)
@@ -201,13 +204,6 @@ class WorkQueue:
         if counter is not None:
             self.tally.commands[counter] += 1
 
-    def tick(self, now_ns: int) -> None:
-        self._timekeeping.tick(now_ns)
-
-    def next_due_ns(self) -> int | None:
-        """When `tick` has something to do; 0 for at once, None for never."""
-        return self._timekeeping.next_due_ns()
-
     def reserve_job(self, session: Session, now_ns: int, job_id: int) -> Answer | None:
         """This very job, unless that or too many with its concurrency key are reserved."""
         job = self.state.jobs.get(job_id)
@@ -224,7 +220,7 @@ class WorkQueue:
         job = self.state.not_held_by_others(session, job_id)
         if job is None:
             return self._changes.not_found()
-        tube = self.state.tubes.by_id(job.tube_id)
+        tube = self.state.tubes.ids[job.tube_id]
         if tube.processing_time is not None or self.state.times is not None:
             self.state.note_run(session, job, tube, now_ns)
         return replies.DELETED, self._end(session, job, tube, CLIENT, now_ns)

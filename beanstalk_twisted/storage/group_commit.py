@@ -2,10 +2,9 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 from twisted.internet.defer import Deferred, fail
-from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.batches import Batch
@@ -33,6 +32,7 @@ from beanstalk_twisted.storage.environment import (
 )
 from beanstalk_twisted.storage.fail_stop import fail_stop
 from beanstalk_twisted.storage.fsync import MAX_BATCH_BYTES, FsyncPolicy, InlineSyncPolicy
+from beanstalk_twisted.storage.io_thread import Timer
 
 T = TypeVar("T")
 
@@ -119,9 +119,9 @@ class GroupCommit:
         # When the disk was given its newest work, and when those began to wait who wait for it.
         self._taken_ns = NEVER
         self._waits_from_ns = self._took_ns = self._ended_ns = 0
-        self._turn: IDelayedCall | None = None
-        self._interval: IDelayedCall | None = None
-        self._idle_flush: IDelayedCall | None = None
+        self._turn: Timer | None = None
+        self._interval: Timer | None = None
+        self._idle_flush: Timer | None = None
         self._durable_calls: list[tuple[int, Callable[[], None]]] = []
         self._next_sync_calls: list[Callable[[], None]] = []
         self._this_sync_calls: list[Callable[[], None]] = []
@@ -147,7 +147,7 @@ class GroupCommit:
         if self.state != IDLE or self._turn is not None:
             return
         if self._is_due or self.wanted or self.space.wanted() is not None:
-            self._turn = self._reactor.callLater(0, self._end_turn)
+            self._turn = cast("Timer", self._reactor.callLater(0, self._end_turn))
         else:
             self._arm_idle_flush()
 
@@ -210,7 +210,7 @@ class GroupCommit:
         self._is_in_loop = self._may_write_here = False
         if self.state == IDLE:
             self._taken_ns = NEVER
-            if self._turn is None:
+            if self._turn is None and self._idle_flush is None:
                 self._arm_idle_flush()
 
     def _begin(self) -> bool:
@@ -218,12 +218,15 @@ class GroupCommit:
         log = self._log
         if self.fail_stop.has_failed:
             return False
-        if log.budget.stale:
+        budget = log.budget
+        if budget.stale:
             self.state = TRANSITIONS[self.state]["prepare"]
-            discard = partial(self._writer.discard, log.budget.take_stale())
+            discard = partial(self._writer.discard, budget.take_stale())
             self._run(discard, lambda _: self._done())
             return True
-        segment = self.space.next(is_ending=self.wanted == END)
+        segment = None
+        if budget.is_short or budget.rest <= budget.ample:
+            segment = self.space.next(is_ending=self.wanted == END)
         if segment is not None and self._may_prepare(segment):
             self.state = TRANSITIONS[self.state]["prepare"]
             self._taken_ns = self._now_ns()
@@ -231,7 +234,7 @@ class GroupCommit:
             running.addCallback(self._prepared, segment).addErrback(self._not_prepared)
             running.addErrback(self.fail_stop)
             return True
-        if self._is_due:
+        if log.is_waited_for or self._is_due:
             return self._take()
         if self.wanted == END:
             self._end_log()
@@ -252,7 +255,8 @@ class GroupCommit:
 
     def _done(self) -> None:
         """The disk has nothing to do: give it what is next."""
-        if self._is_over:
+        # As `_is_over`, without a call.
+        if self.fail_stop.has_failed or self.state == ABANDONED:
             return
         if self._durable_calls:
             self._call_durable()
@@ -355,7 +359,9 @@ class GroupCommit:
         if batch.file is None and not batch.seals:
             self._inline_sync.note(self._ended_ns, self._took_ns, syncs=is_durable)
         if is_durable:
-            self._count_sync(lsn)
+            self.figures.synced(lsn, self._took_ns)
+            if self._this_sync_calls:
+                self._call_synced()
         else:
             self._arm_interval()
         self._done()
@@ -367,11 +373,13 @@ class GroupCommit:
         waited_ns = self._ended_ns - self._waits_from_ns
         if waited_ns > self._slow_ns and self._took_ns >= LEAST_SLOW_NS:
             self._events.slow(SlowSync(waited_ns, self._took_ns, self._events.count_waiting()))
-        if not self._is_over and self._acknowledge():
+        if self._acknowledge():
             self._events.acknowledge()
 
     def _acknowledge(self) -> bool:
         """:return: whether more may be told to clients."""
+        if self.fail_stop.has_failed or self.state == ABANDONED:
+            return False
         lsn = self._log.durable_lsn if self._is_always else self._written_lsn
         if self.replica is not None:
             lsn = min(lsn, self.replica.acknowledged_lsn)
@@ -447,7 +455,7 @@ class GroupCommit:
         if latest_s is None or self._log.durable_lsn >= self._written_lsn:
             return
         if self._interval is None and self.wanted != END:
-            self._interval = self._reactor.callLater(latest_s, self._sync_due)
+            self._interval = cast("Timer", self._reactor.callLater(latest_s, self._sync_due))
 
     @fail_stop
     def _sync_due(self) -> None:
@@ -471,12 +479,12 @@ class GroupCommit:
     def _synced(self, ignored: None, lsn: int) -> None:
         self._log.durable(lsn)
         self._let_go()
-        self._count_sync(lsn)
+        self.figures.synced(lsn, self._took_ns)
+        self._call_synced()
         self._done()
 
-    def _count_sync(self, lsn: int) -> None:
-        self.figures.synced(lsn, self._took_ns)
-        if self._this_sync_calls and not self._is_over:
+    def _call_synced(self) -> None:
+        if not self._is_over:
             calls, self._this_sync_calls = self._this_sync_calls, []
             for call in calls:
                 call()
@@ -484,7 +492,8 @@ class GroupCommit:
     def _arm_idle_flush(self) -> None:
         is_free = self._idle_flush is None and self.wanted != END
         if is_free and (self._needs_mark or self._log.has_open):
-            self._idle_flush = self._reactor.callLater(IDLE_FLUSH_S, self._end_idle_flush)
+            call = self._reactor.callLater(IDLE_FLUSH_S, self._end_idle_flush)
+            self._idle_flush = cast("Timer", call)
 
     @property
     def _needs_mark(self) -> bool:

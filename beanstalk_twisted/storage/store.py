@@ -330,9 +330,8 @@ class LogStore:
             self.reads.drop()
         if self._archiver is not None:
             self._archiver.advanced()
-        elif self._log.ends:
-            # There is a finished segment.
-            self._compactor.consider()
+        else:
+            self._compactor.advanced()
 
     def _kept_for(self, seq: int) -> Kept | None:
         if self._queue.state.bodies.is_reading(seq):

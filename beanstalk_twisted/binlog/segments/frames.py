@@ -4,7 +4,7 @@ answers and no policy, `Frame`, `Incomplete` and `Damage`.
 
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from beanstalk_twisted.binlog.cold import Appended
@@ -97,7 +97,7 @@ class Damage(NamedTuple):
 
 
 def encode(
-    records: Sequence[Appended], *, base_lsn: int, durable_lsn: int | None, time_ns: int, salt: int
+    records: Sequence[Appended], base_lsn: int, durable_lsn: int | None, time_ns: int, salt: int
 ) -> bytes:
     """One frame; no records make a sync mark.  The caller keeps within the limits (see `split`).
 
@@ -120,10 +120,7 @@ def encode(
     if durable_lsn is None:
         durable_lsn = base_lsn + n_rec - 1
     pieces = heap if heap_len >= PIECEWISE_BYTES else (b"".join(heap),)
-    return assemble(
-        array, pieces, n_rec=n_rec, base_lsn=base_lsn, durable_lsn=durable_lsn, time_ns=time_ns,
-        salt=salt,
-    )  # fmt: skip
+    return assemble(array, pieces, n_rec, base_lsn, durable_lsn, time_ns, salt)
 
 
 def records_in(frame: bytes) -> int:
@@ -132,7 +129,7 @@ def records_in(frame: bytes) -> int:
 
 
 def assemble(
-    array: Buffer, heap: Sequence[Buffer], *, n_rec: int, base_lsn: int, durable_lsn: int,
+    array: Buffer, heap: Sequence[Buffer], n_rec: int, base_lsn: int, durable_lsn: int,
     time_ns: int, salt: int, rec_size: int = RECORD_BYTES, flags: int = 0,
 ) -> bytes:  # fmt: skip
     """A frame around a record array and a heap, in pieces, that are already bytes."""
@@ -151,22 +148,13 @@ def assemble(
 
 
 def split(
-    records: Sequence[Appended], all_bytes: int = 0, whole: Sequence[Span] = ()
-) -> Iterable[Sequence[Appended]]:
+    records: Sequence[Appended], whole: Sequence[Span] = ()
+) -> Iterator[Sequence[Appended]]:  # fmt: skip
     """Cut a batch into parts that make one frame each.  A part ends before it would pass
     `FRAME_TARGET_BYTES`; a larger record has a frame of its own.
 
-    :param all_bytes: what they take, data included, if that is known: as a rule it is one part.
     :param whole: parts that are not cut, ascending: each is treated as one large record.
     """
-    if 0 < all_bytes <= FRAME_TARGET_BYTES and len(records) <= MAX_FRAME_RECORDS:
-        return (records,)
-    return _parts(records, whole)
-
-
-def _parts(
-    records: Sequence[Appended], whole: Sequence[Span]
-) -> Iterator[Sequence[Appended]]:  # fmt: skip
     start = size = 0
     for at, stop in _pieces(len(records), whole):
         own = sum([RECORD_BYTES + record.data_bytes for record in records[at:stop]])

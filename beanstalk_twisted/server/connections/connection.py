@@ -11,7 +11,7 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.server.connections.epoll_reader import SocketSource
 from beanstalk_twisted.server.connections.output import Output
-from beanstalk_twisted.server.executor import LEFT, STOPPED, Executor
+from beanstalk_twisted.server.executor import ALL, LEFT, STOPPED, Executor
 from beanstalk_twisted.server.incoming import Incoming, IncomingLine
 from beanstalk_twisted.server.reply_queue import ReplyQueue
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES
@@ -104,7 +104,12 @@ class Connection:
             self._share_ends_ns = now_ns + self._context.share_ns
         self._is_executing = True
         try:
-            self._carry_out(now_ns)
+            while self._input and (not self.paused or self._cancels()):
+                if self._incoming is not None:
+                    self._collect(self._incoming, now_ns)
+                elif not self._carry_out(now_ns):
+                    break
+                now_ns = self._context.now_ns()
         finally:
             self._is_executing = False
         if self._turns.is_in_turn:
@@ -114,28 +119,27 @@ class Connection:
         if self.paused or not self._is_reading:
             self._watch_input()
 
-    def _carry_out(self, now_ns: int) -> None:
+    def _carry_out(self, now_ns: int) -> bool:
+        """Carry out the commands that have wholly come, or begin one that has not.
+
+        :return: whether there may be more to do.
+        """
         executor = self._executor
-        while self._input and (not self.paused or self._cancels()):
-            if self._incoming is not None:
-                self._collect(self._incoming, now_ns)
-            else:
-                ending = STOPPED
-                try:
-                    ending = executor.execute(self._input, now_ns, self._share_ends_ns)
-                except BaseException:
-                    self._answer_failure()
-                self._input = self._input[executor.at :]
-                if ending == STOPPED:
-                    self._heed()
-                elif ending == LEFT:
-                    if executor.at:
-                        self._begun_ns = now_ns
-                    if not self._begin_next():
-                        return
-                elif not self._input:
-                    return
-            now_ns = self._context.now_ns()
+        data, self._input = self._input, b""
+        ending = STOPPED
+        try:
+            ending = executor.execute(data, now_ns, self._share_ends_ns)
+        except BaseException:
+            self._answer_failure()
+        if ending != ALL:
+            self._input = data[executor.at :] + self._input
+        if ending == STOPPED:
+            self._heed()
+        elif ending == LEFT:
+            if executor.at:
+                self._begun_ns = now_ns
+            return self._begin_next()
+        return bool(self._input)
 
     def _begin_next(self) -> bool:
         """Begin what the executor leaves: what follows its line has not wholly come, or is too
