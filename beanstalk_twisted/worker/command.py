@@ -180,8 +180,8 @@ def choose_reactor(wanted: str, is_coroutine: bool) -> None:
     help="A function that is no coroutine runs in the reactor's thread, not in one of its own.",
 )  # fmt: skip
 @click.option(
-    "--attempts", type=click.IntRange(1), default=policy.MOST_ATTEMPTS, show_default=True,
-    help="Attempts at a job.",
+    "--attempts", type=click.IntRange(0), default=policy.MOST_ATTEMPTS, show_default=True,
+    help="Attempts at a job; 0 for no limit but the tube's policy, with fewer commands.",
 )  # fmt: skip
 @click.option(
     "--first-delay", type=click.FloatRange(0, policy.MOST_DELAY_S), metavar="S",
@@ -251,7 +251,7 @@ def cli(
         raise click.UsageError("--json is for a function; a --shell command gets the body as it is")
     serialiser: Serialiser[Any] = Json() if is_json else Bytes()
     retry = policy.Retry(
-        attempts, first_delay, exhausted=Bury() if exhausted == "bury" else Delete()
+        attempts or None, first_delay, exhausted=Bury() if exhausted == "bury" else Delete()
     )
     worker: service.Worker[Any] | AppWorker | None = None
     process = Process(verbose, finish_s)
@@ -280,8 +280,8 @@ def cli(
             worker = AppWorker(
                 found, tubes=names, weights=weights, mode=mode, concurrency=concurrency,
                 servers=[server] if is_given("server") else [], processes=function,
-                hooks=[process.watchdog], log_level=process.level, all_stuck=process.all_stuck, finish_s=finish_s,
-                token=token,
+                hooks=[process.watchdog], log_level=process.level, all_stuck=process.all_stuck,
+                finish_s=finish_s, token=token,
             )  # fmt: skip
         elif found is not None or command is not None:
             handler = found if command is None else Shell(command)
@@ -298,7 +298,8 @@ def cli(
                 process.watchdog.most_s = limit_s + stuck_s
             worker = service.Worker(
                 server, names, handler, concurrency, weights=weights, mode=mode,
-                serialiser=serialiser, policy=retry, hooks=[process.watchdog], log_level=process.level,
+                serialiser=serialiser, policy=retry, hooks=[process.watchdog],
+                log_level=process.level,
                 in_threads=command is not None or not (in_reactor or is_async(handler)),
                 limit_s=limit_s, stuck_s=stuck_s, all_stuck=process.all_stuck,
                 touches=not no_touch, finish_s=finish_s, token=token,

@@ -167,7 +167,7 @@ class Hooks:
         """:raise TypeError: one cannot be called."""
         if not isinstance(hooks, Iterable) or isinstance(hooks, str):
             raise TypeError(f"hooks is a list of functions of an Event, not {hooks!r}")
-        self._hooks = (*([partial(log, least=least)] if logs else []), *hooks)
+        self._hooks: tuple[Any, ...] = (*([partial(log, least=least)] if logs else []), *hooks)
         for hook in self._hooks:
             if not callable(hook) or isclass(hook):
                 raise TypeError(f"hooks is a list of functions of an Event; {hook!r} is none")

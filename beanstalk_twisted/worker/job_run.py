@@ -6,7 +6,7 @@ from functools import partial
 from types import UnionType
 from typing import Any, Final, Generic, TypeVar
 
-from twisted.internet.defer import CancelledError, Deferred, fail
+from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -57,9 +57,13 @@ class JobRun(Generic[T]):
 
     def __init__(
         self, settings: Settings, scheduler: ReserveScheduler, reserver: Reserver, job: Job,
-        left: Callable[["JobRun[T]"], object],
+        left: Callable[["JobRun[T]"], object], is_again: bool,
     ) -> None:  # fmt: skip
-        """:param left: called when the attempt was given up and its handler still runs."""
+        """:param left: called when the attempt was given up and its handler still runs.
+        :param is_again: an attempt at this job of ours was still in hand, so that a command about
+            it that was on its way may have ended this reservation: the release of one whose TTR
+            was over, say.
+        """
         assert reserver.session is not None, "a job comes by a connection"
         self.attempt: Attempt[T] | None = None
         self.job = job
@@ -70,6 +74,7 @@ class JobRun(Generic[T]):
         self._clock = settings.clock
         self._hooks = settings.hooks
         self._left = left
+        self._is_again = is_again
         self._began_s: float = settings.clock.seconds()
         self._settled: Deferred[None] | None = None
         self._is_handed_over = False
@@ -78,7 +83,7 @@ class JobRun(Generic[T]):
         self._work: Work[T]
         self._keep: KeepAlive | None = None
         self._ending: Ending | None = None
-        self._asked: Deferred[JobStats] | None = None
+        self._asked: Deferred[None] | None = None
         self._limit: IDelayedCall | None = None
         self._giving_up: Deferred[None] | None = None
         self._has_handler_ended = False
@@ -86,16 +91,18 @@ class JobRun(Generic[T]):
     # From the job to its verdict.
 
     async def carry_out(self) -> None:
-        attempt = await self._make_attempt()
-        if attempt is None:
-            return  # It was lost before it was begun.
+        attempt: Attempt[T] = Attempt(self._clock, self.job)
         self._work = self._settings.route.work_for(attempt)
+        needs_stats = self._is_again or getattr(self._work.policy, "needs_stats", True)
+        if needs_stats and not await self._is_ours(attempt):
+            return  # It was lost before it was begun.
+        learn = partial(self._learn, attempt)
         self._keep = KeepAlive(
             self._settings, attempt, self._work.touches,
             lambda: self._send("touch", lambda client: client.touch(self.job)),
-            lambda: Deferred.fromCoroutine(self._find_loss(attempt)),
+            lambda: Deferred.fromCoroutine(self._find_loss(attempt)), learn,
         )  # fmt: skip
-        attempt.begin(self._keep.touch)
+        attempt.begin(self._keep.touch, learn)
         self.attempt = attempt
         try:
             verdict = await self._verdict(attempt)
@@ -111,20 +118,32 @@ class JobRun(Generic[T]):
             attempt.end()
             await self._conclude(attempt, verdict)
 
-    async def _make_attempt(self) -> Attempt[T] | None:
+    def _learn(self, attempt: Attempt[T]) -> Deferred[None]:
+        """Ask the server about the job, if that was not done yet.
+
+        :raise NotFound: through the Deferred: it is not ours.
+        """
+        if attempt.known is not None:
+            return succeed(None)
+        asked_s = self._clock.seconds()
+
+        def learn(stats: JobStats) -> None:
+            if stats.get("state") != RESERVED:
+                raise errors.NotFound("stats-job", self.job.id)
+            attempt.learn(stats, asked_s)
+
+        asked = self._send("stats-job", lambda client: client.stats_job(self.job))
+        return asked.addCallback(learn)
+
+    async def _is_ours(self, attempt: Attempt[T]) -> bool:
+        """Learn about the job before its attempt."""
         for _ in range(STATS_TRIES):
-            asked_s = self._clock.seconds()
-            self._asked = self.reserver.client.stats_job(self.job)
+            self._asked = asked = self._learn(attempt)
             try:
-                stats = await self._asked
-                # A command about it that was on its way when it came may have ended its
-                # reservation: the release of an attempt whose TTR was over, say.
-                if stats.get("state") != RESERVED:
-                    return None
-                deadline_s = _deadline(stats, self._began_s, asked_s)
-                return Attempt(self._clock, self.job, stats, deadline_s)
+                await asked
+                return True
             except (CancelledError, errors.NotFound, errors.NotCarriedOut, errors.Unanswered):
-                return None
+                return False
             except errors.ClientError as error:
                 self._hooks.call("troubled", error=error)
         # Without its TTR it cannot be kept, and its priority is not known.
@@ -134,14 +153,16 @@ class JobRun(Generic[T]):
             await self._send("release", lambda client: client.release(self.job, delay=delay))
         except errors.ClientError as error:
             self._hooks.call("troubled", error=error)
-        return None
+        return False
 
     async def _verdict(self, attempt: Attempt[T]) -> Verdict | None:
         """Run the handler and decide; None if the job is not ours any more."""
         if self._ending is not None:
             return AT_ONCE
-        ask = partial(self._work.policy.before, attempt.stats)
-        early: Verdict | None = self._decide(attempt, "before", ask, Verdict | None)
+        early: Verdict | None = None
+        if attempt.known is not None:
+            ask = partial(self._work.policy.before, attempt.known)
+            early = self._decide(attempt, "before", ask, Verdict | None)
         if early is not None:
             why = f"this would be attempt {attempt.number}, and is not made"
             self._error = TooManyAttempts(why)
@@ -160,7 +181,7 @@ class JobRun(Generic[T]):
         except Decided as decided:
             verdict = decided.verdict
         except BaseException as error:
-            return self._failed(attempt, error)
+            return await self._failed(attempt, error)
         finally:
             cancel(self._limit)
         # Done is done, though another worker may have the job: a delete may still be in time.
@@ -178,7 +199,7 @@ class JobRun(Generic[T]):
             coming = threads.run(call).addCallback(awaited, attempt, self._clock)
         return await coming.addErrback(no_exit)
 
-    def _failed(self, attempt: Attempt[T], error: BaseException) -> Verdict | None:
+    async def _failed(self, attempt: Attempt[T], error: BaseException) -> Verdict | None:
         if self._giving_up is not None or _is_lost(attempt):
             return None
         if attempt.ending is Ending.STOPPED:
@@ -187,6 +208,10 @@ class JobRun(Generic[T]):
             error = TookTooLong(f"not done within {self._work.limit_s:g} s")
         self._error = error
         self._hooks.call("raised", attempt, error=error)
+        try:
+            await self._learn(attempt)
+        except errors.ClientError:
+            return AFTER_A_FAULT
         chance = self._settings.chance()
         ask = partial(self._work.policy.after, attempt.stats, error, chance)
         return self._decide(attempt, "after", ask, Verdict)
@@ -255,11 +280,10 @@ class JobRun(Generic[T]):
 
     def _give_up(self, attempt: Attempt[T]) -> None:
         """End the attempt although its handler still runs, whose result counts no longer."""
-        verdict = self._failed(attempt, TookTooLong())
         self._stop()
 
         async def conclude() -> None:
-            await self._conclude(attempt, verdict)
+            await self._conclude(attempt, await self._failed(attempt, TookTooLong()))
             attempt.end()
             if not self._has_handler_ended:
                 self._left(self)
@@ -325,6 +349,7 @@ class JobRun(Generic[T]):
                 return verdict
             except errors.NotAnnounced:
                 verdict = Release(delay)
+        await self._learn(attempt)
         priority = attempt.stats.pri if verdict.priority is None else verdict.priority
         if isinstance(verdict, Bury):
             await self._send("bury", lambda client: client.bury(self.job, priority=priority))
@@ -435,17 +460,3 @@ def no_exit(failure: Failure) -> Failure:
 
 def _is_lost(attempt: Attempt[Any]) -> bool:
     return attempt.ending is not None and attempt.ending.is_loss
-
-
-def _deadline(stats: JobStats, began_s: float, asked_s: float) -> float:
-    """Give the earliest end of a TTR, by our clock.
-
-    It began when the server gave us the job, and we may have read that late.  The server's answer
-    on how much is left is later than ``asked_s``, in whole seconds, the rest cut off: so a full TTR
-    less a second may be full.
-
-    :param began_s: when the job was read.
-    """
-    ttr_s = max(1, stats.ttr)
-    left_s = stats.time_left
-    return began_s + ttr_s if left_s >= ttr_s - 1 else min(began_s + ttr_s, asked_s + left_s)
