@@ -14,7 +14,6 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands.specs import Job
 from beanstalk_twisted.client.pending import cancel
-from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.client.stats import JobStats
 from beanstalk_twisted.worker.attempt import Attempt, Ending, KeepAlive
 from beanstalk_twisted.worker.handlers import awaited, verdict_of
@@ -99,7 +98,7 @@ class JobRun(Generic[T]):
         learn = partial(self._learn, attempt)
         self._keep = KeepAlive(
             self._settings, attempt, self._work.touches,
-            lambda: self._send("touch", lambda client: client.touch(self.job)),
+            partial(self._send, "touch"),
             lambda: Deferred.fromCoroutine(self._find_loss(attempt)), learn,
         )  # fmt: skip
         attempt.begin(self._keep.touch, learn)
@@ -132,8 +131,7 @@ class JobRun(Generic[T]):
                 raise errors.NotFound("stats-job", self.job.id)
             attempt.learn(stats, asked_s)
 
-        asked = self._send("stats-job", lambda client: client.stats_job(self.job))
-        return asked.addCallback(learn)
+        return self._send("stats-job").addCallback(learn)
 
     async def _is_ours(self, attempt: Attempt[T]) -> bool:
         """Learn about the job before its attempt."""
@@ -148,9 +146,8 @@ class JobRun(Generic[T]):
                 self._hooks.call("troubled", error=error)
         # Without its TTR it cannot be kept, and its priority is not known.
         await self._scheduler.may_give_back()
-        delay = math.ceil(REST_S)  # Not to be asked about again at once.
         try:
-            await self._send("release", lambda client: client.release(self.job, delay=delay))
+            await self._send("release", delay=math.ceil(REST_S))  # Not to be asked at once again.
         except errors.ClientError as error:
             self._hooks.call("troubled", error=error)
         return False
@@ -341,34 +338,26 @@ class JobRun(Generic[T]):
             return verdict
         if isinstance(verdict, Return):
             await self._scheduler.may_give_back()
-            delay = verdict.delay
             try:
-                await self._send(
-                    "return-job", lambda client: client.return_job(self.job, delay=delay)
-                )
+                await self._send("return-job", delay=verdict.delay)
                 return verdict
             except errors.NotAnnounced:
-                verdict = Release(delay)
+                verdict = Release(verdict.delay)
         await self._learn(attempt)
         priority = attempt.stats.pri if verdict.priority is None else verdict.priority
         if isinstance(verdict, Bury):
-            await self._send("bury", lambda client: client.bury(self.job, priority=priority))
+            await self._send("bury", priority=priority)
             return verdict
         if verdict.prefers_backoff and await self._has_backoff(attempt):
             verdict = Release(priority=verdict.priority)
         await self._scheduler.may_give_back()
-        delay = verdict.delay
-        await self._send(
-            "release", lambda client: client.release(self.job, priority=priority, delay=delay)
-        )
+        await self._send("release", priority=priority, delay=verdict.delay)
         return verdict
 
     async def _has_backoff(self, attempt: Attempt[Any]) -> bool:
         """Return True if the server delays what comes back to the tube."""
         try:
-            policy = await self._send(
-                "tube-policy", lambda client: client.tube_policy(attempt.tube)
-            )
+            policy = await self.reserver.client.tube_policy(attempt.tube)
         except (errors.ErrorReply, errors.BadReply, errors.NotAnnounced):
             return False
         return policy is not None and policy.get("backoff") is not None
@@ -381,9 +370,7 @@ class JobRun(Generic[T]):
         session, unanswered = self._session, None
         while session.knows_jobs_of(self._session) and not self._is_handed_over:
             try:
-                deleted = self.reserver.send_in(
-                    session, "delete", self.job, lambda client: client.delete(self.job.id)
-                )
+                deleted = self.reserver.send_in(session, "delete", self.job.id)
                 if self._has_handler_ended and not deleted.called:
                     self._scheduler.ask_after_delete(self.reserver)
                 await deleted
@@ -399,10 +386,10 @@ class JobRun(Generic[T]):
         # It was deleted the first time, or another worker has it, or may: that is not known.
         raise unanswered or errors.NotFound("delete", self.job.id) from None
 
-    def _send(self, name: str, send: Callable[[Client], Deferred[V]]) -> Deferred[V]:
+    def _send(self, name: str, **values: int) -> Deferred[Any]:
         if self._is_handed_over:
             return fail(errors.NotFound(name, self.job.id))
-        return self.reserver.send_in(self._session, name, self.job, send)
+        return self.reserver.send_in(self._session, name, self.job, **values)
 
     async def _find_loss(self, attempt: Attempt[Any]) -> Ending:
         """Find out why the server does not know the job as ours: one that is gone before its TTR
@@ -413,7 +400,7 @@ class JobRun(Generic[T]):
             return ending
         if attempt.time_left_s() > 0:
             try:
-                await self._send("stats-job", lambda client: client.stats_job(self.job))
+                await self._send("stats-job")
             except errors.NotFound:
                 return Ending.CANCELLED
             except errors.ClientError:
