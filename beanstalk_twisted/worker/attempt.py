@@ -23,6 +23,7 @@ from beanstalk_twisted.worker.serialisers import Unreadable
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
+    from beanstalk_twisted.worker.job_run import JobRun
     from beanstalk_twisted.worker.settings import Settings
 
     T = TypeVar("T", default=Any)
@@ -244,40 +245,37 @@ class KeepAlive:
     """Looks after the reservation of one attempt."""
 
     def __init__(
-        self, settings: "Settings", attempt: Attempt[Any], touches: bool,
-        touch: Callable[[], Deferred[None]], why_refused: Callable[[], Deferred[Ending]],
-        learn: Callable[[], Deferred[None]],
-    ) -> None:  # fmt: skip
-        """:param touches: whether it touches the job in time.
-        :param learn: asks about a job of which nothing is known.
-        :param why_refused: asked when the server does not know the job as ours."""
+        self, settings: "Settings", run: "JobRun[Any]", attempt: Attempt[Any], touches: bool
+    ) -> None:
+        """:param touches: whether it touches the job in time."""
         self._settings = settings
         self._clock = settings.clock
         self._attempt = attempt
         self._touches = touches
-        self._ask = touch
-        self._why_refused = why_refused
-        self._learn = learn
+        self._run = run
         self._is_over = False
         self._timer: IDelayedCall | None = None
 
     def plan(self) -> None:
         """Plan the next touch, or the end of the TTR, from the attempt's deadline."""
         if self._attempt.known is None:
-            self._set(LOOK_S, lambda: self._learn().addBoth(self._learned))
+            self._set(LOOK_S, self._learn)
         elif self._touches:
             share = EARLIEST + (LATEST - EARLIEST) * self._settings.chance()
             self._set(self._attempt.time_left_s() - self._ttr_s * (1 - share), self._touch_now)
         else:
             self._set(self._attempt.time_left_s(), self._end_of_ttr)
 
-    def _learned(self, outcome: Any) -> None:
+    def _learn(self) -> None:
+        self._run.learn(self._attempt).addBoth(self._learned)
+
+    def _learned(self, outcome: Any) -> Any:
         if self._is_over:
-            return
+            return None
         if isinstance(outcome, Failure) and outcome.check(errors.NotFound):
-            self._why_refused().addCallback(self._attempt.cancel)
-        else:
-            self.plan()
+            return self._find_loss(outcome).addErrback(lambda failure: None)
+        self.plan()
+        return None
 
     def stop(self) -> None:
         self._is_over = True
@@ -288,7 +286,8 @@ class KeepAlive:
         """Ask for the whole TTR once more."""
         # It begins again when the server reads this, so not before now.
         deadline_s = self._clock.seconds() + self._ttr_s
-        return self._ask().addCallback(self._agreed, deadline_s).addErrback(self._refused)
+        asked: Deferred[None] = self._run.send("touch")
+        return asked.addCallback(self._agreed, deadline_s).addErrback(self._refused)
 
     @property
     def _ttr_s(self) -> int:
@@ -297,7 +296,8 @@ class KeepAlive:
 
     def _set(self, wait_s: float, then: Callable[[], object]) -> None:
         cancel(self._timer)
-        self._timer = self._clock.callLater(max(0.0, wait_s), then)
+        if not self._is_over:
+            self._timer = self._clock.callLater(max(0.0, wait_s), then)
 
     def _touch_now(self) -> None:
         # Until there is an answer, it ends with the TTR: other workers have other connections.
@@ -314,16 +314,17 @@ class KeepAlive:
     def _refused(self, failure: Failure) -> Any:
         if not self._is_over:
             if failure.check(errors.NotFound):
-                return self._why_refused().addCallback(self._lost, failure)
+                return self._find_loss(failure)
             if failure.check(errors.ErrorReply) and self._touches:
                 wait_s = self._attempt.time_left_s() * AGAIN
                 if wait_s >= LEAST_S:
                     self._set(wait_s, self._touch_now)
         return failure
 
-    def _lost(self, ending: Ending, failure: Failure) -> Failure:
-        self._attempt.cancel(ending)
-        return failure
+    def _find_loss(self, failure: Failure) -> Deferred[Any]:
+        """Find out why the server does not know the job as ours."""
+        finding = Deferred.fromCoroutine(self._run.find_loss(self._attempt))
+        return finding.addCallback(self._attempt.cancel).addCallback(lambda _: failure)
 
     def _end_of_ttr(self) -> None:
         self._attempt.cancel(Ending.TTR)

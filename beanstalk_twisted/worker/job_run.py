@@ -95,13 +95,8 @@ class JobRun(Generic[T]):
         needs_stats = self._is_again or getattr(self._work.policy, "needs_stats", True)
         if needs_stats and not await self._is_ours(attempt):
             return  # It was lost before it was begun.
-        learn = partial(self._learn, attempt)
-        self._keep = KeepAlive(
-            self._settings, attempt, self._work.touches,
-            partial(self._send, "touch"),
-            lambda: Deferred.fromCoroutine(self._find_loss(attempt)), learn,
-        )  # fmt: skip
-        attempt.begin(self._keep.touch, learn)
+        self._keep = KeepAlive(self._settings, self, attempt, self._work.touches)
+        attempt.begin(self._keep.touch, partial(self.learn, attempt))
         self.attempt = attempt
         try:
             verdict = await self._verdict(attempt)
@@ -117,7 +112,7 @@ class JobRun(Generic[T]):
             attempt.end()
             await self._conclude(attempt, verdict)
 
-    def _learn(self, attempt: Attempt[T]) -> Deferred[None]:
+    def learn(self, attempt: Attempt[Any]) -> Deferred[None]:
         """Ask the server about the job, if that was not done yet.
 
         :raise NotFound: through the Deferred: it is not ours.
@@ -131,12 +126,12 @@ class JobRun(Generic[T]):
                 raise errors.NotFound("stats-job", self.job.id)
             attempt.learn(stats, asked_s)
 
-        return self._send("stats-job").addCallback(learn)
+        return self.send("stats-job").addCallback(learn)
 
     async def _is_ours(self, attempt: Attempt[T]) -> bool:
         """Learn about the job before its attempt."""
         for _ in range(STATS_TRIES):
-            self._asked = asked = self._learn(attempt)
+            self._asked = asked = self.learn(attempt)
             try:
                 await asked
                 return True
@@ -147,7 +142,7 @@ class JobRun(Generic[T]):
         # Without its TTR it cannot be kept, and its priority is not known.
         await self._scheduler.may_give_back()
         try:
-            await self._send("release", delay=math.ceil(REST_S))  # Not to be asked at once again.
+            await self.send("release", delay=math.ceil(REST_S))  # Not to be asked at once again.
         except errors.ClientError as error:
             self._hooks.call("troubled", error=error)
         return False
@@ -156,20 +151,14 @@ class JobRun(Generic[T]):
         """Run the handler and decide; None if the job is not ours any more."""
         if self._ending is not None:
             return AT_ONCE
-        early: Verdict | None = None
         if attempt.known is not None:
             ask = partial(self._work.policy.before, attempt.known)
-            early = self._decide(attempt, "before", ask, Verdict | None)
-        if early is not None:
-            why = f"this would be attempt {attempt.number}, and is not made"
-            self._error = TooManyAttempts(why)
-            return early
-        assert self._keep is not None
-        self._keep.plan()
+            early: Verdict | None = self._decide(attempt, "before", ask, Verdict | None)
+            if early is not None:
+                why = f"this would be attempt {attempt.number}, and is not made"
+                self._error = TooManyAttempts(why)
+                return early
         self._hooks.call("began", attempt)
-        limit_s = self._work.limit_s
-        if limit_s is not None:
-            self._limit = self._clock.callLater(limit_s, self._limit_is_over, attempt)
         try:
             self._result = await self._do(attempt)
             verdict = verdict_of(self._result)
@@ -188,12 +177,19 @@ class JobRun(Generic[T]):
         without_exit(attempt.read, self._work.serialiser.load)
         call = partial(without_exit, in_this_process, partial(self._work.handler, attempt))
         threads = self._settings.threads if self._work.in_threads else None
+        began_s: float = self._clock.seconds()
         if threads is None:
             coming = awaited(call(), attempt, self._clock)
             if not isinstance(coming, Deferred):
                 return coming
         else:  # No thread can be cancelled; a coroutine that comes out of it can.
             coming = threads.run(call).addCallback(awaited, attempt, self._clock)
+        # Before, no timer could run.
+        assert self._keep is not None
+        self._keep.plan()
+        if (limit_s := self._work.limit_s) is not None:
+            left_s = max(0.0, began_s + limit_s - self._clock.seconds())
+            self._limit = self._clock.callLater(left_s, self._limit_is_over, attempt)
         return await coming.addErrback(no_exit)
 
     async def _failed(self, attempt: Attempt[T], error: BaseException) -> Verdict | None:
@@ -206,7 +202,7 @@ class JobRun(Generic[T]):
         self._error = error
         self._hooks.call("raised", attempt, error=error)
         try:
-            await self._learn(attempt)
+            await self.learn(attempt)
         except errors.ClientError:
             return AFTER_A_FAULT
         chance = self._settings.chance()
@@ -339,19 +335,19 @@ class JobRun(Generic[T]):
         if isinstance(verdict, Return):
             await self._scheduler.may_give_back()
             try:
-                await self._send("return-job", delay=verdict.delay)
+                await self.send("return-job", delay=verdict.delay)
                 return verdict
             except errors.NotAnnounced:
                 verdict = Release(verdict.delay)
-        await self._learn(attempt)
+        await self.learn(attempt)
         priority = attempt.stats.pri if verdict.priority is None else verdict.priority
         if isinstance(verdict, Bury):
-            await self._send("bury", priority=priority)
+            await self.send("bury", priority=priority)
             return verdict
         if verdict.prefers_backoff and await self._has_backoff(attempt):
             verdict = Release(priority=verdict.priority)
         await self._scheduler.may_give_back()
-        await self._send("release", priority=priority, delay=verdict.delay)
+        await self.send("release", priority=priority, delay=verdict.delay)
         return verdict
 
     async def _has_backoff(self, attempt: Attempt[Any]) -> bool:
@@ -386,12 +382,12 @@ class JobRun(Generic[T]):
         # It was deleted the first time, or another worker has it, or may: that is not known.
         raise unanswered or errors.NotFound("delete", self.job.id) from None
 
-    def _send(self, name: str, **values: int) -> Deferred[Any]:
+    def send(self, name: str, **values: int) -> Deferred[Any]:
         if self._is_handed_over:
             return fail(errors.NotFound(name, self.job.id))
         return self.reserver.send_in(self._session, name, self.job, **values)
 
-    async def _find_loss(self, attempt: Attempt[Any]) -> Ending:
+    async def find_loss(self, attempt: Attempt[Any]) -> Ending:
         """Find out why the server does not know the job as ours: one that is gone before its TTR
         has ended was cancelled.
         """
@@ -400,7 +396,7 @@ class JobRun(Generic[T]):
             return ending
         if attempt.time_left_s() > 0:
             try:
-                await self._send("stats-job")
+                await self.send("stats-job")
             except errors.NotFound:
                 return Ending.CANCELLED
             except errors.ClientError:
@@ -408,7 +404,7 @@ class JobRun(Generic[T]):
         return Ending.NOT_OURS
 
     async def _tell_loss(self, attempt: Attempt[Any]) -> None:
-        why = await self._find_loss(attempt)
+        why = await self.find_loss(attempt)
         attempt.cancel(why)
         if why is Ending.CANCELLED:
             self._hooks.call("cancelled", attempt)

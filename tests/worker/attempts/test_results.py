@@ -265,7 +265,7 @@ def test_hooks_may_raise(
 
 def test_a_fault_of_the_workers_own_gives_the_job_back_later(clean_reactor: list[Failure]) -> None:
     shop = Shop()
-    worker = shop.worker(lambda attempt: None, chance=lambda: 1 / 0)
+    worker = shop.worker(lambda attempt: Deferred(), chance=lambda: 1 / 0)
     shop.put(ttr=3600)
     assert shop.jobs() == {"delayed": 1}
     assert worker.jobs_in_hand == 0
