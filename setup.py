@@ -86,17 +86,14 @@ COMPILED = (
     "beanstalk_twisted.wire.tags",
     "beanstalk_twisted.wire.yaml",
 )
-"""What commands run through, below the Twisted line, and the group commit, which inherits nothing
-from Twisted; docs/performance.md has what it saves.  No class in it may have a subclass that is not
-in it (tests/test_packaging.py).
+"""What commands run through, from the bytes of a socket to the log and back; docs/performance.md
+has what it saves.  No class in it inherits from Twisted's, which would not be native: the
+interpreter looks up its attributes quicker than compiled code does.  And none may have a subclass
+that is not in it (tests/test_packaging.py).
 
 Left out: `binlog.records`, some of which are dataclasses, which mypyc cannot make, for a saving of
 7%; and `binlog.cold`, `replay` and `selection` of `binlog.reading`, which make a start no quicker:
-what they spend their time in is C already.  What is above the Twisted line has classes that mypyc
-cannot make native.  Before the executor had a class of its own, a command cost 4.4 µs in
-a wheel, and 5.2 in one with the protocol, the reader of sockets and the output compiled too, since
-the interpreter knows better how to look up their attributes.  What is hot of them is in the
-executor, which has none of Twisted's classes.
+what they spend their time in is C already.
 """
 
 

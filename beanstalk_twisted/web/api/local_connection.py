@@ -232,13 +232,14 @@ class LocalConnections:
         host, _, port = call.peer.rpartition(":")
         kind = IPv6Address if host.startswith("[") else IPv4Address
         address = kind("TCP", host.strip("[]"), int(port)) if call.peer else None
-        served: Any = self._service.factory.buildProtocol(address)
-        if served is None:
+        protocol: Any = self._service.factory.buildProtocol(address)
+        if protocol is None:
             return None
         theirs = LocalEnd(self._reactor, address)
         theirs.is_secure = call.is_secure
-        theirs.protocol = served
-        served.makeConnection(theirs)
+        theirs.protocol = protocol
+        protocol.makeConnection(theirs)
+        served = protocol.connection
         self.numbers.add(served.session.number)
         if self._service.access is not None:
             self._service.access.guard.admissions.introduce(served.session, call.known or Known())
