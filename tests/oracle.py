@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,8 +34,11 @@ if TYPE_CHECKING:
     from beanstalk_twisted.server.connections.connection import Connection
 else:
     # From its source, since a class that was compiled cannot have a subclass that is not.
-    path = Path(protocol.__file__).with_name("connection.py")
-    Connection = SourceFileLoader("connection_as_source", str(path)).load_module().Connection
+    source = Path(protocol.__file__).with_name("connection.py")
+    spec = spec_from_file_location("connection_as_source", source)
+    as_source = module_from_spec(spec)
+    spec.loader.exec_module(as_source)
+    Connection = as_source.Connection
 
 CRLF = b"\r\n"
 

@@ -8,8 +8,10 @@ from urllib.parse import unquote
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.task import Clock
+from twisted.internet.threads import blockingCallFromThread
 from twisted.logger import Logger
 from twisted.python.failure import Failure
+from twisted.python.threadable import isInIOThread
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands.specs import DEFAULT_PRIORITY, Job
@@ -21,6 +23,7 @@ from beanstalk_twisted.worker.serialisers import Unreadable
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
+    from beanstalk_twisted.worker.job_run import JobRun
     from beanstalk_twisted.worker.settings import Settings
 
     T = TypeVar("T", default=Any)
@@ -42,6 +45,12 @@ AGAIN: Final = 0.5
 
 LEAST_S: Final = 0.1
 """Less than this before another try, seconds, and there is none."""
+
+LEAST_TTR_S: Final = 1.0
+"""No TTR is shorter, seconds."""
+
+LOOK_S: Final = 0.4
+"""From the reservation until the server is asked about a job of which nothing is known, seconds."""
 
 ANSWER_S: Final = 1.0
 """For the answer to a touch that is late already, seconds: the server knows better than we do."""
@@ -66,7 +75,6 @@ class Ending(Enum):
 class Attempt(Generic[T]):
     """One attempt at a job.
 
-    :ivar stats: of the job, when the attempt began.
     :ivar task: the name of its task; empty for a handler.
     :ivar ending: why it has to end; None until then.  May be read from any thread.
     :ivar deadline_s: when the TTR ends, by the reactor's clock.
@@ -74,20 +82,24 @@ class Attempt(Generic[T]):
 
     _log = Logger(namespace="beanstalk_twisted.worker")
 
-    def __init__(self, clock: Any, job: Job, stats: JobStats, deadline_s: float) -> None:
+    def __init__(self, clock: Any, job: Job) -> None:
         self.id = job.id
         self.body = job.body
-        self.stats = stats
+        self.known: JobStats | None = None
         self.task = ""
         self.ending: Ending | None = None
-        self.deadline_s = deadline_s
         self._clock = clock
+        self._began_s: float = clock.seconds()
+        self.deadline_s = self._began_s + LEAST_TTR_S
         self._value: T | Unreadable = Unreadable("the body was not read yet")
         self._cancels: list[Callable[[], object]] = []
         self._toucher: Callable[[], Deferred[None]] | None = None
+        self._ask: Callable[[], Deferred[None]] | None = None
 
     def __str__(self) -> str:
         task = f" ({self.task})" if self.task else ""
+        if self.known is None:
+            return f"job {self.id}{task}"
         return f"job {self.id} of {self.tube}{task}, attempt {self.number}"
 
     def __repr__(self) -> str:
@@ -99,6 +111,19 @@ class Attempt(Generic[T]):
         if isinstance(self._value, Unreadable):
             raise self._value
         return self._value
+
+    @property
+    def stats(self) -> JobStats:
+        """Of the job, when the attempt began; asked for if the policy needs none.
+
+        :raise RuntimeError: they were not asked for, and this is the reactor's thread.
+        """
+        if self.known is None:
+            if self._ask is None or isInIOThread() or not hasattr(self._clock, "callFromThread"):
+                raise RuntimeError("the server was not asked: the policy has no most_attempts")
+            blockingCallFromThread(self._clock, self._ask)  # type: ignore[arg-type]
+        assert self.known is not None
+        return self.known
 
     @property
     def tube(self) -> str:
@@ -164,15 +189,31 @@ class Attempt(Generic[T]):
         if metadata is not None:
             facts["metadata"] = percent_encoded(metadata).decode()
         stats = JobStats.of((name, str(fact)) for name, fact in facts.items())
-        attempt: Attempt[Any] = cls(Clock(), Job(id, raw), stats, float(ttr))
-        attempt.begin(lambda: succeed(None))
+        attempt: Attempt[Any] = cls(Clock(), Job(id, raw))
+        attempt.learn(stats, 0.0)
+        attempt.begin(lambda: succeed(None), lambda: succeed(None))
         attempt.read(lambda body: body if value is None else value)
         return attempt
 
     # What the worker calls.
 
-    def begin(self, toucher: Callable[[], Deferred[None]]) -> None:
-        self._toucher = toucher
+    def learn(self, stats: JobStats, asked_s: float) -> None:
+        """Note what the server knows, and the earliest end of the TTR, by our clock.
+
+        It began when the server gave us the job, and we may have read that late.  The server's
+        answer on how much is left is later than ``asked_s``, in whole seconds, the rest cut off: so
+        a full TTR less a second may be full.
+        """
+        self.known = stats
+        ttr_s, left_s = max(1, stats.ttr), stats.time_left
+        full_s = self._began_s + ttr_s
+        self.deadline_s = full_s if left_s >= ttr_s - 1 else min(full_s, asked_s + left_s)
+
+    def begin(
+        self, toucher: Callable[[], Deferred[None]], ask: Callable[[], Deferred[None]]
+    ) -> None:
+        """:param ask: lets it `learn`, if it has not yet."""
+        self._toucher, self._ask = toucher, ask
 
     def read(self, load: Callable[[bytes], T]) -> None:
         """:raise Unreadable: the body cannot be read."""
@@ -180,7 +221,7 @@ class Attempt(Generic[T]):
 
     def end(self) -> None:
         """Forget how to touch and to cancel: the job is no longer ours."""
-        self._toucher = None
+        self._toucher = self._ask = None
         self._cancels.clear()
 
     def cancel(self, ending: Ending) -> None:
@@ -204,27 +245,37 @@ class KeepAlive:
     """Looks after the reservation of one attempt."""
 
     def __init__(
-        self, settings: "Settings", attempt: Attempt[Any], touches: bool,
-        touch: Callable[[], Deferred[None]], why_refused: Callable[[], Deferred[Ending]],
-    ) -> None:  # fmt: skip
-        """:param touches: whether it touches the job in time.
-        :param why_refused: asked when the server does not know the job as ours."""
+        self, settings: "Settings", run: "JobRun[Any]", attempt: Attempt[Any], touches: bool
+    ) -> None:
+        """:param touches: whether it touches the job in time."""
         self._settings = settings
         self._clock = settings.clock
         self._attempt = attempt
         self._touches = touches
-        self._ask = touch
-        self._why_refused = why_refused
+        self._run = run
         self._is_over = False
         self._timer: IDelayedCall | None = None
 
     def plan(self) -> None:
         """Plan the next touch, or the end of the TTR, from the attempt's deadline."""
-        if self._touches:
+        if self._attempt.known is None:
+            self._set(LOOK_S, self._learn)
+        elif self._touches:
             share = EARLIEST + (LATEST - EARLIEST) * self._settings.chance()
             self._set(self._attempt.time_left_s() - self._ttr_s * (1 - share), self._touch_now)
         else:
             self._set(self._attempt.time_left_s(), self._end_of_ttr)
+
+    def _learn(self) -> None:
+        self._run.learn(self._attempt).addBoth(self._learned)
+
+    def _learned(self, outcome: Any) -> Any:
+        if self._is_over:
+            return None
+        if isinstance(outcome, Failure) and outcome.check(errors.NotFound):
+            return self._find_loss(outcome).addErrback(lambda failure: None)
+        self.plan()
+        return None
 
     def stop(self) -> None:
         self._is_over = True
@@ -235,15 +286,18 @@ class KeepAlive:
         """Ask for the whole TTR once more."""
         # It begins again when the server reads this, so not before now.
         deadline_s = self._clock.seconds() + self._ttr_s
-        return self._ask().addCallback(self._agreed, deadline_s).addErrback(self._refused)
+        asked: Deferred[None] = self._run.send("touch")
+        return asked.addCallback(self._agreed, deadline_s).addErrback(self._refused)
 
     @property
     def _ttr_s(self) -> int:
-        return max(1, self._attempt.stats.ttr)
+        known = self._attempt.known
+        return 1 if known is None else max(1, known.ttr)
 
     def _set(self, wait_s: float, then: Callable[[], object]) -> None:
         cancel(self._timer)
-        self._timer = self._clock.callLater(max(0.0, wait_s), then)
+        if not self._is_over:
+            self._timer = self._clock.callLater(max(0.0, wait_s), then)
 
     def _touch_now(self) -> None:
         # Until there is an answer, it ends with the TTR: other workers have other connections.
@@ -260,16 +314,17 @@ class KeepAlive:
     def _refused(self, failure: Failure) -> Any:
         if not self._is_over:
             if failure.check(errors.NotFound):
-                return self._why_refused().addCallback(self._lost, failure)
+                return self._find_loss(failure)
             if failure.check(errors.ErrorReply) and self._touches:
                 wait_s = self._attempt.time_left_s() * AGAIN
                 if wait_s >= LEAST_S:
                     self._set(wait_s, self._touch_now)
         return failure
 
-    def _lost(self, ending: Ending, failure: Failure) -> Failure:
-        self._attempt.cancel(ending)
-        return failure
+    def _find_loss(self, failure: Failure) -> Deferred[Any]:
+        """Find out why the server does not know the job as ours."""
+        finding = Deferred.fromCoroutine(self._run.find_loss(self._attempt))
+        return finding.addCallback(self._attempt.cancel).addCallback(lambda _: failure)
 
     def _end_of_ttr(self) -> None:
         self._attempt.cancel(Ending.TTR)

@@ -180,8 +180,8 @@ def choose_reactor(wanted: str, is_coroutine: bool) -> None:
     help="A function that is no coroutine runs in the reactor's thread, not in one of its own.",
 )  # fmt: skip
 @click.option(
-    "--attempts", type=click.IntRange(1), default=policy.MOST_ATTEMPTS, show_default=True,
-    help="Attempts at a job.",
+    "--attempts", type=click.IntRange(0), default=policy.MOST_ATTEMPTS, show_default=True,
+    help="Attempts at a job; 0 for no limit but the tube's policy, with fewer commands.",
 )  # fmt: skip
 @click.option(
     "--first-delay", type=click.FloatRange(0, policy.MOST_DELAY_S), metavar="S",
@@ -251,7 +251,7 @@ def cli(
         raise click.UsageError("--json is for a function; a --shell command gets the body as it is")
     serialiser: Serialiser[Any] = Json() if is_json else Bytes()
     retry = policy.Retry(
-        attempts, first_delay, exhausted=Bury() if exhausted == "bury" else Delete()
+        attempts or None, first_delay, exhausted=Bury() if exhausted == "bury" else Delete()
     )
     worker: service.Worker[Any] | AppWorker | None = None
     process = Process(verbose, finish_s)

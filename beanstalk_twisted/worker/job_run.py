@@ -6,7 +6,7 @@ from functools import partial
 from types import UnionType
 from typing import Any, Final, Generic, TypeVar
 
-from twisted.internet.defer import CancelledError, Deferred, fail
+from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -14,7 +14,6 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands.specs import Job
 from beanstalk_twisted.client.pending import cancel
-from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.client.stats import JobStats
 from beanstalk_twisted.worker.attempt import Attempt, Ending, KeepAlive
 from beanstalk_twisted.worker.handlers import awaited, verdict_of
@@ -57,9 +56,13 @@ class JobRun(Generic[T]):
 
     def __init__(
         self, settings: Settings, scheduler: ReserveScheduler, reserver: Reserver, job: Job,
-        left: Callable[["JobRun[T]"], object],
+        left: Callable[["JobRun[T]"], object], is_again: bool,
     ) -> None:  # fmt: skip
-        """:param left: called when the attempt was given up and its handler still runs."""
+        """:param left: called when the attempt was given up and its handler still runs.
+        :param is_again: an attempt at this job of ours was still in hand, so that a command about
+            it that was on its way may have ended this reservation: the release of one whose TTR
+            was over, say.
+        """
         assert reserver.session is not None, "a job comes by a connection"
         self.attempt: Attempt[T] | None = None
         self.job = job
@@ -70,6 +73,7 @@ class JobRun(Generic[T]):
         self._clock = settings.clock
         self._hooks = settings.hooks
         self._left = left
+        self._is_again = is_again
         self._began_s: float = settings.clock.seconds()
         self._settled: Deferred[None] | None = None
         self._is_handed_over = False
@@ -78,7 +82,7 @@ class JobRun(Generic[T]):
         self._work: Work[T]
         self._keep: KeepAlive | None = None
         self._ending: Ending | None = None
-        self._asked: Deferred[JobStats] | None = None
+        self._asked: Deferred[None] | None = None
         self._limit: IDelayedCall | None = None
         self._giving_up: Deferred[None] | None = None
         self._has_handler_ended = False
@@ -86,16 +90,13 @@ class JobRun(Generic[T]):
     # From the job to its verdict.
 
     async def carry_out(self) -> None:
-        attempt = await self._make_attempt()
-        if attempt is None:
-            return  # It was lost before it was begun.
+        attempt: Attempt[T] = Attempt(self._clock, self.job)
         self._work = self._settings.route.work_for(attempt)
-        self._keep = KeepAlive(
-            self._settings, attempt, self._work.touches,
-            lambda: self._send("touch", lambda client: client.touch(self.job)),
-            lambda: Deferred.fromCoroutine(self._find_loss(attempt)),
-        )  # fmt: skip
-        attempt.begin(self._keep.touch)
+        needs_stats = self._is_again or getattr(self._work.policy, "needs_stats", True)
+        if needs_stats and not await self._is_ours(attempt):
+            return  # It was lost before it was begun.
+        self._keep = KeepAlive(self._settings, self, attempt, self._work.touches)
+        attempt.begin(self._keep.touch, partial(self.learn, attempt))
         self.attempt = attempt
         try:
             verdict = await self._verdict(attempt)
@@ -111,47 +112,53 @@ class JobRun(Generic[T]):
             attempt.end()
             await self._conclude(attempt, verdict)
 
-    async def _make_attempt(self) -> Attempt[T] | None:
+    def learn(self, attempt: Attempt[Any]) -> Deferred[None]:
+        """Ask the server about the job, if that was not done yet.
+
+        :raise NotFound: through the Deferred: it is not ours.
+        """
+        if attempt.known is not None:
+            return succeed(None)
+        asked_s = self._clock.seconds()
+
+        def learn(stats: JobStats) -> None:
+            if stats.get("state") != RESERVED:
+                raise errors.NotFound("stats-job", self.job.id)
+            attempt.learn(stats, asked_s)
+
+        return self.send("stats-job").addCallback(learn)
+
+    async def _is_ours(self, attempt: Attempt[T]) -> bool:
+        """Learn about the job before its attempt."""
         for _ in range(STATS_TRIES):
-            asked_s = self._clock.seconds()
-            self._asked = self.reserver.client.stats_job(self.job)
+            self._asked = asked = self.learn(attempt)
             try:
-                stats = await self._asked
-                # A command about it that was on its way when it came may have ended its
-                # reservation: the release of an attempt whose TTR was over, say.
-                if stats.get("state") != RESERVED:
-                    return None
-                deadline_s = _deadline(stats, self._began_s, asked_s)
-                return Attempt(self._clock, self.job, stats, deadline_s)
+                await asked
+                return True
             except (CancelledError, errors.NotFound, errors.NotCarriedOut, errors.Unanswered):
-                return None
+                return False
             except errors.ClientError as error:
                 self._hooks.call("troubled", error=error)
         # Without its TTR it cannot be kept, and its priority is not known.
         await self._scheduler.may_give_back()
-        delay = math.ceil(REST_S)  # Not to be asked about again at once.
         try:
-            await self._send("release", lambda client: client.release(self.job, delay=delay))
+            await self.send("release", delay=math.ceil(REST_S))  # Not to be asked at once again.
         except errors.ClientError as error:
             self._hooks.call("troubled", error=error)
-        return None
+        return False
 
     async def _verdict(self, attempt: Attempt[T]) -> Verdict | None:
         """Run the handler and decide; None if the job is not ours any more."""
         if self._ending is not None:
             return AT_ONCE
-        ask = partial(self._work.policy.before, attempt.stats)
-        early: Verdict | None = self._decide(attempt, "before", ask, Verdict | None)
-        if early is not None:
-            why = f"this would be attempt {attempt.number}, and is not made"
-            self._error = TooManyAttempts(why)
-            return early
-        assert self._keep is not None
-        self._keep.plan()
+        if attempt.known is not None:
+            ask = partial(self._work.policy.before, attempt.known)
+            early: Verdict | None = self._decide(attempt, "before", ask, Verdict | None)
+            if early is not None:
+                why = f"this would be attempt {attempt.number}, and is not made"
+                self._error = TooManyAttempts(why)
+                return early
         self._hooks.call("began", attempt)
-        limit_s = self._work.limit_s
-        if limit_s is not None:
-            self._limit = self._clock.callLater(limit_s, self._limit_is_over, attempt)
         try:
             self._result = await self._do(attempt)
             verdict = verdict_of(self._result)
@@ -160,7 +167,7 @@ class JobRun(Generic[T]):
         except Decided as decided:
             verdict = decided.verdict
         except BaseException as error:
-            return self._failed(attempt, error)
+            return await self._failed(attempt, error)
         finally:
             cancel(self._limit)
         # Done is done, though another worker may have the job: a delete may still be in time.
@@ -170,15 +177,22 @@ class JobRun(Generic[T]):
         without_exit(attempt.read, self._work.serialiser.load)
         call = partial(without_exit, in_this_process, partial(self._work.handler, attempt))
         threads = self._settings.threads if self._work.in_threads else None
+        began_s: float = self._clock.seconds()
         if threads is None:
             coming = awaited(call(), attempt, self._clock)
             if not isinstance(coming, Deferred):
                 return coming
         else:  # No thread can be cancelled; a coroutine that comes out of it can.
             coming = threads.run(call).addCallback(awaited, attempt, self._clock)
+        # Before, no timer could run.
+        assert self._keep is not None
+        self._keep.plan()
+        if (limit_s := self._work.limit_s) is not None:
+            left_s = max(0.0, began_s + limit_s - self._clock.seconds())
+            self._limit = self._clock.callLater(left_s, self._limit_is_over, attempt)
         return await coming.addErrback(no_exit)
 
-    def _failed(self, attempt: Attempt[T], error: BaseException) -> Verdict | None:
+    async def _failed(self, attempt: Attempt[T], error: BaseException) -> Verdict | None:
         if self._giving_up is not None or _is_lost(attempt):
             return None
         if attempt.ending is Ending.STOPPED:
@@ -187,6 +201,10 @@ class JobRun(Generic[T]):
             error = TookTooLong(f"not done within {self._work.limit_s:g} s")
         self._error = error
         self._hooks.call("raised", attempt, error=error)
+        try:
+            await self.learn(attempt)
+        except errors.ClientError:
+            return AFTER_A_FAULT
         chance = self._settings.chance()
         ask = partial(self._work.policy.after, attempt.stats, error, chance)
         return self._decide(attempt, "after", ask, Verdict)
@@ -255,11 +273,10 @@ class JobRun(Generic[T]):
 
     def _give_up(self, attempt: Attempt[T]) -> None:
         """End the attempt although its handler still runs, whose result counts no longer."""
-        verdict = self._failed(attempt, TookTooLong())
         self._stop()
 
         async def conclude() -> None:
-            await self._conclude(attempt, verdict)
+            await self._conclude(attempt, await self._failed(attempt, TookTooLong()))
             attempt.end()
             if not self._has_handler_ended:
                 self._left(self)
@@ -317,33 +334,26 @@ class JobRun(Generic[T]):
             return verdict
         if isinstance(verdict, Return):
             await self._scheduler.may_give_back()
-            delay = verdict.delay
             try:
-                await self._send(
-                    "return-job", lambda client: client.return_job(self.job, delay=delay)
-                )
+                await self.send("return-job", delay=verdict.delay)
                 return verdict
             except errors.NotAnnounced:
-                verdict = Release(delay)
+                verdict = Release(verdict.delay)
+        await self.learn(attempt)
         priority = attempt.stats.pri if verdict.priority is None else verdict.priority
         if isinstance(verdict, Bury):
-            await self._send("bury", lambda client: client.bury(self.job, priority=priority))
+            await self.send("bury", priority=priority)
             return verdict
         if verdict.prefers_backoff and await self._has_backoff(attempt):
             verdict = Release(priority=verdict.priority)
         await self._scheduler.may_give_back()
-        delay = verdict.delay
-        await self._send(
-            "release", lambda client: client.release(self.job, priority=priority, delay=delay)
-        )
+        await self.send("release", priority=priority, delay=verdict.delay)
         return verdict
 
     async def _has_backoff(self, attempt: Attempt[Any]) -> bool:
         """Return True if the server delays what comes back to the tube."""
         try:
-            policy = await self._send(
-                "tube-policy", lambda client: client.tube_policy(attempt.tube)
-            )
+            policy = await self.reserver.client.tube_policy(attempt.tube)
         except (errors.ErrorReply, errors.BadReply, errors.NotAnnounced):
             return False
         return policy is not None and policy.get("backoff") is not None
@@ -356,9 +366,7 @@ class JobRun(Generic[T]):
         session, unanswered = self._session, None
         while session.knows_jobs_of(self._session) and not self._is_handed_over:
             try:
-                deleted = self.reserver.send_in(
-                    session, "delete", self.job, lambda client: client.delete(self.job.id)
-                )
+                deleted = self.reserver.send_in(session, "delete", self.job.id)
                 if self._has_handler_ended and not deleted.called:
                     self._scheduler.ask_after_delete(self.reserver)
                 await deleted
@@ -374,12 +382,12 @@ class JobRun(Generic[T]):
         # It was deleted the first time, or another worker has it, or may: that is not known.
         raise unanswered or errors.NotFound("delete", self.job.id) from None
 
-    def _send(self, name: str, send: Callable[[Client], Deferred[V]]) -> Deferred[V]:
+    def send(self, name: str, **values: int) -> Deferred[Any]:
         if self._is_handed_over:
             return fail(errors.NotFound(name, self.job.id))
-        return self.reserver.send_in(self._session, name, self.job, send)
+        return self.reserver.send_in(self._session, name, self.job, **values)
 
-    async def _find_loss(self, attempt: Attempt[Any]) -> Ending:
+    async def find_loss(self, attempt: Attempt[Any]) -> Ending:
         """Find out why the server does not know the job as ours: one that is gone before its TTR
         has ended was cancelled.
         """
@@ -388,7 +396,7 @@ class JobRun(Generic[T]):
             return ending
         if attempt.time_left_s() > 0:
             try:
-                await self._send("stats-job", lambda client: client.stats_job(self.job))
+                await self.send("stats-job")
             except errors.NotFound:
                 return Ending.CANCELLED
             except errors.ClientError:
@@ -396,7 +404,7 @@ class JobRun(Generic[T]):
         return Ending.NOT_OURS
 
     async def _tell_loss(self, attempt: Attempt[Any]) -> None:
-        why = await self._find_loss(attempt)
+        why = await self.find_loss(attempt)
         attempt.cancel(why)
         if why is Ending.CANCELLED:
             self._hooks.call("cancelled", attempt)
@@ -435,17 +443,3 @@ def no_exit(failure: Failure) -> Failure:
 
 def _is_lost(attempt: Attempt[Any]) -> bool:
     return attempt.ending is not None and attempt.ending.is_loss
-
-
-def _deadline(stats: JobStats, began_s: float, asked_s: float) -> float:
-    """Give the earliest end of a TTR, by our clock.
-
-    It began when the server gave us the job, and we may have read that late.  The server's answer
-    on how much is left is later than ``asked_s``, in whole seconds, the rest cut off: so a full TTR
-    less a second may be full.
-
-    :param began_s: when the job was read.
-    """
-    ttr_s = max(1, stats.ttr)
-    left_s = stats.time_left
-    return began_s + ttr_s if left_s >= ttr_s - 1 else min(began_s + ttr_s, asked_s + left_s)

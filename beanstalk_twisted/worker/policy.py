@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import isfinite
+from math import inf, isfinite
 from typing import Final, Protocol
 
 from beanstalk_twisted.client.commands.tags import check_seconds, check_whole
@@ -136,7 +136,11 @@ Kinds = tuple[type[BaseException], ...]
 
 
 class Policy(Protocol):
-    """Decides about failures."""
+    """Decides about failures.
+
+    An attribute ``needs_stats`` of False says that `before` need not be asked.  The server is then
+    asked about the job only after a failure, or when the attempt takes long.
+    """
 
     def before(self, stats: JobStats) -> Verdict | None:
         """Decide what becomes of a job that is not even tried; None to try it."""
@@ -164,6 +168,9 @@ class Retry(Policy):
     decided without its releases: one that is only released by choice is tried for ever, and one
     that kills its workers is not.  What is decided after a failure counts all.
 
+    :ivar most_attempts: None for no limit; then the server is not asked about each job before its
+        attempt, and one that kills its workers is tried for ever, unless the tube's policy has
+        `max-reserves`.
     :ivar first_delay_s: before the second attempt; None for 1 second, or the tube's `backoff`.
         Each further delay is ``factor`` times as long, up to ``most_delay_s``; each is cut by
         chance to between half and all of it, and rounded to whole seconds, at least 1 unless 0.
@@ -173,7 +180,7 @@ class Retry(Policy):
     :ivar count: which attempt this one is, the first being 1.
     """
 
-    most_attempts: int = MOST_ATTEMPTS
+    most_attempts: int | None = MOST_ATTEMPTS
     first_delay_s: float | None = None
     most_delay_s: float = MOST_DELAY_S
     factor: float = FACTOR
@@ -194,7 +201,8 @@ class Retry(Policy):
         _check_kinds("delete", self.delete)
         if not callable(self.count):
             raise TypeError(f"count is a function, such as times_reserved, not {self.count!r}")
-        check_whole("most_attempts", self.most_attempts, 1)
+        if self.most_attempts is not None:
+            check_whole("most_attempts", self.most_attempts, 1)
         check_seconds("first_delay_s", self._first_s)
         check_seconds("most_delay_s", self.most_delay_s)
         if self._first_s > self.most_delay_s:
@@ -203,6 +211,10 @@ class Retry(Policy):
             raise TypeError(f"factor is a number, not {self.factor!r}")
         if not (isfinite(self.factor) and self.factor >= 1):
             raise ValueError(f"factor is at least 1, not {self.factor}")
+
+    @property
+    def needs_stats(self) -> bool:
+        return self.most_attempts is not None
 
     def before(self, stats: JobStats) -> Verdict | None:
         unreleased = self.count(stats) - stats.releases
@@ -232,8 +244,8 @@ class Retry(Policy):
     def _first_s(self) -> float:
         return FIRST_DELAY_S if self.first_delay_s is None else self.first_delay_s
 
-    def _allowed(self, stats: JobStats) -> int:
-        return self.most_attempts + stats.kicks
+    def _allowed(self, stats: JobStats) -> float:
+        return inf if self.most_attempts is None else self.most_attempts + stats.kicks
 
 
 def _check_verdict(name: str, verdict: object) -> None:

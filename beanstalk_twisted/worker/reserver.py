@@ -1,16 +1,17 @@
 """The connections of a worker: the jobs reserved on them, and when each is asked for more."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from twisted.internet.defer import CancelledError, Deferred, fail, gatherResults, succeed
 from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
+from beanstalk_twisted.client.commands.calls import AnyJob, job_number
 from beanstalk_twisted.client.commands.specs import Job
 from beanstalk_twisted.client.pending import cancel, first_error
-from beanstalk_twisted.client.service import Client, Losses
+from beanstalk_twisted.client.service import Losses
 from beanstalk_twisted.client.stats import ServerStats
 from beanstalk_twisted.states import NotAllowed, Transitions, Triggers
 from beanstalk_twisted.worker.attempt import Ending
@@ -19,8 +20,6 @@ from beanstalk_twisted.worker.settings import MAX_CONCURRENCY, Settings
 
 if TYPE_CHECKING:
     from beanstalk_twisted.worker.job_run import JobRun
-
-T = TypeVar("T")
 
 DEADLINE_SOON_S: Final = 1.0
 """How long before the end of a TTR a server says so, seconds (protocol.txt, "reserve")."""
@@ -152,9 +151,7 @@ class Reserver:
         if self.newest.get(run.job.id) is run:
             del self.newest[run.job.id]
 
-    def send_in(
-        self, session: Session, name: str, job: Job, send: Callable[[Client], Deferred[T]]
-    ) -> Deferred[T]:
+    def send_in(self, session: Session, name: str, job: AnyJob, **values: int) -> Deferred[Any]:
         """Send a command about a job in this session, and in no later one: there its id may be
         another job's.
 
@@ -163,14 +160,14 @@ class Reserver:
         """
         over = errors.Closed("the connection that had reserved it was lost")
         if self.session is not session:
-            return fail(errors.NotCarriedOut(name, job.id, over))
-        sent = send(self.client)
+            return fail(errors.NotCarriedOut(name, job_number(job), over))
+        sent: Deferred[Any] = getattr(self.client, name.replace("-", "_"))(job, **values)
         self._bound.add(sent)  # To be cancelled with the session: the client would send it again.
 
         def answered(answer: Any) -> Any:
             self._bound.discard(sent)
             if isinstance(answer, Failure) and answer.check(CancelledError):
-                return Failure(errors.Unanswered(name, job.id, over))
+                return Failure(errors.Unanswered(name, job_number(job), over))
             return answer
 
         return sent.addBoth(answered)

@@ -174,22 +174,29 @@ class Worker(Service, Generic[T]):
     def _reserved(self, job: Job, reserver: Reserver) -> None:
         if reserver.state == CLOSING:
             return  # The server takes it back when it ends the connection.
-        self._hand_over(job, reserver)
-        run: JobRun[T] = JobRun(self._settings, self._scheduler, reserver, job, self._left)
+        is_again = self._hand_over(job, reserver)
+        run: JobRun[T] = JobRun(
+            self._settings, self._scheduler, reserver, job, self._left, is_again
+        )
         reserver.hold(run)
         if self._is_stopping:
             run.do_not_begin()
         ended = Deferred.fromCoroutine(run.carry_out())
         ended.addErrback(log_fault).addCallback(self._ended, run)
 
-    def _hand_over(self, job: Job, reserver: Reserver) -> None:
+    def _hand_over(self, job: Job, reserver: Reserver) -> bool:
         """End an attempt at this very job that is still in hand: its TTR has ended unnoticed, for
         the process stood still, or something kept the reactor busy for too long.
+
+        :return: whether there is one.
         """
+        is_again = False
         assert reserver.session is not None, "a job comes by a connection"
         for each in self._scheduler.reservers:
             if (run := each.newest.get(job.id)) is not None:
+                is_again = True
                 run.hand_over(reserver.session, Ending.TTR if each is reserver else Ending.NOT_OURS)
+        return is_again
 
     def _ended(self, _: None, run: JobRun[T]) -> None:
         run.reserver.drop(run)

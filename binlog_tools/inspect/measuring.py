@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.compaction import Policy, Pressure
 from beanstalk_twisted.binlog.records.jobs import Kind
-from beanstalk_twisted.binlog.records.others import STATE, TUBE_ID, RememberedKey
+from beanstalk_twisted.binlog.records.others import STATE, TUBE_ID, RememberedKey, TubePolicy
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import RECORD, RECORD_BYTES, SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.segments.frames import Frame
@@ -26,7 +26,7 @@ from binlog_tools.logs.stored import (
     Selection,
     StoredJob,
     stored_keys,
-    stored_policies,
+    tube_records,
     type_name,
 )
 
@@ -245,7 +245,8 @@ def _sum_up(
         depth.sum_up(len(live.jobs)),
         ExtensionCounts(
             len(tags), sum(bool(each.dead_from) for each in tags),
-            len(stored_keys(live, live.time_ns)), len(stored_policies(live)),
+            len(stored_keys(live, live.time_ns)),
+            len(tube_records(live, live.time_ns, kinds=[TubePolicy])),
         ),
     )  # fmt: skip
 

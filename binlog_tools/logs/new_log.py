@@ -29,7 +29,7 @@ from beanstalk_twisted.binlog.segments.framing import Framing
 from beanstalk_twisted.binlog.tags import NO_TAGS, Tags
 from binlog_tools.console.wording import text_of
 from binlog_tools.logs.outputs import PART, NamingDirectory
-from binlog_tools.logs.stored import OfTube, StoredJob, StoredKey
+from binlog_tools.logs.stored import StoredJob, StoredKey, TubeRecord
 
 
 class NewDirectory:
@@ -203,7 +203,7 @@ class SegmentMaker:
 
     def __init__(
         self, directory: Directory, origin: Origin, *, floors: Floors = NO_FLOORS,
-        of_tubes: Iterable[OfTube] = (), segment_bytes: int = DEFAULT_SEGMENT_BYTES,
+        of_tubes: Iterable[TubeRecord] = (), segment_bytes: int = DEFAULT_SEGMENT_BYTES,
         flags: int = 0, now_ns: int | None = None,
         random: Callable[[int], bytes] = os.urandom,
     ) -> None:  # fmt: skip
@@ -326,7 +326,7 @@ class SegmentMaker:
         for name, tube_id in self._tubes.items():
             self._append(TubeDef(tube_id, name, self._now_ns))
         for each in self._of_tubes:
-            self._append(each.record(self._tube_id(each.tube), self._now_ns))
+            self._append(each.restated(self._tube_id(each.tube), self._now_ns))
         # However many tubes there are, a segment takes at least as much in jobs.
         opening = SEGMENT_HEADER_BYTES + self._open_bytes
         self._limit = max(self._segment_bytes, opening + self._open_bytes, opening + MIN_ROOM_BYTES)
@@ -365,7 +365,7 @@ class NewLog(SegmentMaker):
 
     def __init__(
         self, path: str, origin: Origin, *, floors: Floors = NO_FLOORS,
-        of_tubes: Iterable[OfTube] = (), segment_bytes: int = DEFAULT_SEGMENT_BYTES,
+        of_tubes: Iterable[TubeRecord] = (), segment_bytes: int = DEFAULT_SEGMENT_BYTES,
         flags: int = 0, now_ns: int | None = None,
     ) -> None:  # fmt: skip
         """:param path: must not exist, or be an empty directory.

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.binlog.reading.survey import Survey
-from beanstalk_twisted.binlog.reading.survival import RULES, Found, LogState
+from beanstalk_twisted.binlog.reading.survival import RULES, LogState
 from beanstalk_twisted.binlog.records.jobs import KEY, WITHHELD_NS, JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import (
     JOB_KINDS,
@@ -76,37 +76,32 @@ def without_group(job: StoredJob) -> StoredJob:
     return job
 
 
-class OfTube(Protocol):
-    """What a log says of a tube, for another log."""
-
-    @property
-    def tube(self) -> bytes: ...
-
-    def record(self, tube_id: int, now_ns: int) -> Record: ...
-
-
 class TubeRecord(NamedTuple):
-    """A record of any type in `RULES` but remembered keys, which a new log states after jobs."""
+    """What a log says of a tube, apart from that log.
+
+    :ivar record: of a type in `OF_TUBES`; its tube number, time and reason are not set.
+    """
 
     tube: bytes
-    found: Any
+    record: Any
 
-    def record(self, tube_id: int, now_ns: int) -> Record:
-        said: Record = replace(self.found, tube_id=tube_id, ts_ns=now_ns, reason=Reason.IMPORT)
+    def restated(self, tube_id: int, now_ns: int) -> Record:
+        said: Record = replace(self.record, tube_id=tube_id, ts_ns=now_ns)
         return said
 
 
 OF_TUBES: Final = sorted(RULES.keys() - {RememberedKey}, key=attrgetter("kind"))
-"""The types of a `TubeRecord`, in the order in which a new log states them."""
+"""The types of a `TubeRecord`, in the order in which a new log states them; a new log states
+remembered keys after its jobs.
+"""
 
 
-class StoredPause(NamedTuple):
-    tube: bytes
-    seconds: int
-    until_ns: int
+def stored_pause(tube: bytes, seconds: int, until_ns: int) -> TubeRecord:
+    return TubeRecord(tube, Pause(0, seconds, until_ns, 0, Reason.IMPORT))
 
-    def record(self, tube_id: int, now_ns: int) -> Pause:
-        return Pause(tube_id, self.seconds, self.until_ns, now_ns, Reason.IMPORT)
+
+def stored_policy(tube: bytes, rules: Mapping[str, str]) -> TubeRecord:
+    return TubeRecord(tube, TubePolicy(0, rules, 0, Reason.IMPORT))
 
 
 class StoredKey(NamedTuple):
@@ -134,14 +129,6 @@ class StoredKey(NamedTuple):
         return cls(tube, record.key, record.job_id, record.ts_ns, record.until_ns, record.jobs)
 
 
-class StoredPolicy(NamedTuple):
-    tube: bytes
-    rules: Mapping[str, str]
-
-    def record(self, tube_id: int, now_ns: int) -> TubePolicy:
-        return TubePolicy(tube_id, self.rules, now_ns, Reason.IMPORT)
-
-
 def loaded_jobs(survey: Survey, now_ns: int) -> Iterator[StoredJob]:
     """The jobs that a server would load, ascending by id; reserved ones are ready again.
 
@@ -162,32 +149,21 @@ def tube_records(
 
     :param is_start: see `Rule.in_force`.
     """
-    records = [
-        found.record
+    by_tube = attrgetter("record.tube_id")
+    return [
+        TubeRecord(
+            said.tubes[record.tube_id],
+            replace(record, tube_id=0, ts_ns=0, reason=Reason.IMPORT),
+        )
         for kind in kinds
-        for found in sorted(said.in_force(kind, now_ns, is_start), key=_tube_id)
+        for record, *_ in sorted(said.in_force(kind, now_ns, is_start), key=by_tube)
+        if record.tube_id in said.tubes
     ]
-    return [TubeRecord(said.tubes[r.tube_id], r) for r in records if r.tube_id in said.tubes]
-
-
-def _tube_id(found: Found) -> int:
-    tube_id: int = found.record.tube_id
-    return tube_id
-
-
-def stored_pauses(said: LogState, now_ns: int, is_start: bool = False) -> list[StoredPause]:
-    found = tube_records(said, now_ns, is_start, [Pause])
-    return [StoredPause(tube, pause.seconds, pause.until_ns) for tube, pause in found]
 
 
 def stored_keys(said: LogState, now_ns: int, is_start: bool = False) -> list[StoredKey]:
-    found = tube_records(said, now_ns, is_start, [RememberedKey])
-    return [StoredKey.of(key, tube) for tube, key in found]
-
-
-def stored_policies(said: LogState) -> list[StoredPolicy]:
-    found = tube_records(said, 0, kinds=[TubePolicy])
-    return [StoredPolicy(tube, policy.rules) for tube, policy in found]
+    keys = (found.record for found in said.in_force(RememberedKey, now_ns, is_start))
+    return [StoredKey.of(k, said.tubes[k.tube_id]) for k in keys if k.tube_id in said.tubes]
 
 
 TYPE_NAMES: Final[Mapping[int, str]] = {

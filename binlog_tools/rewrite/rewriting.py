@@ -185,8 +185,8 @@ def _merged_tube_records(logs: Sequence[Loaded]) -> tuple[list[TubeRecord], list
     others: list[OtherPolicy] = []
     for log in logs:
         for each in log.tube_records():
-            key, found = (type(each.found), each.tube), each.found
-            first = chosen.setdefault(key, each).found
+            key, found = (type(each.record), each.tube), each.record
+            first = chosen.setdefault(key, each).record
             if isinstance(found, Pause) and found.until_ns > first.until_ns:
                 chosen[key] = each
             elif isinstance(found, TubePolicy) and found.rules != first.rules:

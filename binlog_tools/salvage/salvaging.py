@@ -320,7 +320,7 @@ class Report:
         self.kept_at = ""
         self.keys = len(salvage.judge.remembered_keys())
         records = salvage.judge.tube_records()
-        self.policies = sum(isinstance(each.found, TubePolicy) for each in records)
+        self.policies = sum(isinstance(each.record, TubePolicy) for each in records)
         self.shared_keys: list[SharedKey] = []
         self.places = list(salvage.places)
         self._last_id = 0

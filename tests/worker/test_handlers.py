@@ -12,6 +12,7 @@ from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
+from beanstalk_twisted.client.commands.specs import Job
 from beanstalk_twisted.worker.attempt import Attempt
 from beanstalk_twisted.worker.handlers import NeedsAsyncio, PoolThreads, in_a_task
 from beanstalk_twisted.worker.policy import NoResult, Retry
@@ -201,3 +202,19 @@ def test_a_task_that_is_cancelled_before_its_first_step_leaves_nothing_behind(
     assert outcome(loop, in_a_task(do(), loop)) == "done"
     gc.collect()
     assert [str(each.message) for each in recwarn] == []
+
+
+async def test_a_function_in_a_thread_learns_of_its_job_when_it_wants_to(
+    threads: PoolThreads,
+) -> None:
+    attempt: Attempt[Any] = Attempt(the_reactor(), Job(7, b"x"))
+    known = Attempt.of(number=3).stats
+
+    async def ask() -> None:
+        attempt.learn(known, 0.0)
+
+    attempt.begin(lambda: succeed(None), lambda: Deferred.fromCoroutine(ask()))
+    with pytest.raises(RuntimeError, match="was not asked"):
+        str(attempt.number)
+    assert str(attempt) == "job 7"
+    assert await threads.run(lambda: attempt.number) == 3

@@ -30,7 +30,7 @@ class Storm:
         self.worker = self.shop.worker(
             self.slow, self.chance.randint(1, 6), connections=self.chance.randint(1, 3),
             chance=self.chance.random, grace_s=5, touches=self.chance.random() < 0.8,
-            policy=Retry(10**6, 1, 4, count=times_given_back),
+            policy=Retry(self.chance.choice((10**6, None)), 1, 4, count=times_given_back),
         )  # fmt: skip
 
     def step(self) -> None:

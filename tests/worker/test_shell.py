@@ -68,14 +68,17 @@ def test_a_command_that_ends_by_any_signal_has_failed(number: int, name: str) ->
         Shell(f"kill -{int(number)} $$")(Attempt.of(b"x"))
 
 
+FACTS = b"---\ntube: t\nreserves: 1\nttr: 1\ntime-left: 1\npri: 1\n"
+
+
 @pytest.mark.parametrize(
     ("line", "shown"), [("metadata: a=%20;b\n", "a=%20;b"), ('metadata: "007"\n', "007"), ("", "")]
 )
 def test_a_command_has_the_metadata_of_its_job_and_of_no_other(
     tmp_path: Path, line: str, shown: str
 ) -> None:
-    stats = JobStats(f"---\ntube: t\nreserves: 1\nttr: 1\npri: 1\n{line}".encode())
-    attempt: Attempt[bytes] = Attempt(Clock(), Job(1, b"x"), stats, 1.0)
+    attempt: Attempt[bytes] = Attempt(Clock(), Job(1, b"x"))
+    attempt.learn(JobStats(FACTS + line.encode()), 0.0)
     outer = {"BEANSTALK_JOB_METADATA": "of a job around this one"}
     Shell(f'printf "<%s>" "$BEANSTALK_JOB_METADATA" > {tmp_path}/seen', outer)(attempt)
     assert (tmp_path / "seen").read_text() == f"<{shown}>"
@@ -85,8 +88,8 @@ class Cancelled(Attempt[bytes]):
     """An attempt that is cancelled as soon as its command has said that it runs."""
 
     def __init__(self, begun: Path) -> None:
-        stats = JobStats(b"---\ntube: t\nreserves: 1\nttr: 1\npri: 1\n")
-        super().__init__(Clock(), Job(1, b"x"), stats, 1.0)
+        super().__init__(Clock(), Job(1, b"x"))
+        self.learn(JobStats(FACTS), 0.0)
         self._begun = begun
 
     def when_cancelled(self, callback: Callable[[], object]) -> None:

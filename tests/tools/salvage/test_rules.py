@@ -10,7 +10,7 @@ from beanstalk_twisted.binlog.reading.survival import Why
 from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, State
 from beanstalk_twisted.binlog.records.others import Pause, Record, Seal
 from beanstalk_twisted.binlog.segments.framing import SegmentIndex
-from binlog_tools.logs.stored import LOST_AND_FOUND
+from binlog_tools.logs.stored import LOST_AND_FOUND, stored_pause
 from binlog_tools.salvage.judging import Doubtful
 from tests.binlog import independent_reader
 from tests.binlog.forging import with_header_field
@@ -374,10 +374,10 @@ def test_pauses_in_force_are_kept_in_their_newest_form() -> None:
     )  # fmt: skip
     found = salvaged(with_bad_records(files, ONE, 3))
     records = found.report.salvage.judge.tube_records()
-    assert records == [(b"mail", Pause(2, 500, T0 + 500 * NS, T0))]
+    assert records == [stored_pause(b"mail", 500, T0 + 500 * NS)]
     found = salvaged(with_bad_records(files, ONE, 2))
     records = found.report.salvage.judge.tube_records()
-    assert records == [(b"mail", Pause(2, 100, T0 + 100 * NS, T0))]
+    assert records == [stored_pause(b"mail", 100, T0 + 100 * NS)]
     see_that_it_loads(found)
 
 

@@ -67,7 +67,7 @@ def test_a_policy_that_is_damaged_leaves_the_one_before() -> None:
     log.finish()
     found = salvaged(with_flip_in(log.files(), b'{"max-jobs":"2"}'))
     records = found.report.salvage.judge.tube_records()
-    assert [each.found.rules for each in records] == [{"max-jobs": "1"}]
+    assert [each.record.rules for each in records] == [{"max-jobs": "1"}]
 
 
 def test_a_key_says_that_its_job_is_gone_though_the_deletion_cannot_be_read() -> None:

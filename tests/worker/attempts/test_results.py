@@ -19,7 +19,6 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client.commands.specs import Job
-from beanstalk_twisted.client.stats import JobStats
 from beanstalk_twisted.worker import handlers
 from beanstalk_twisted.worker.attempt import Attempt, Ending
 from beanstalk_twisted.worker.handlers import InlineThreads
@@ -116,8 +115,7 @@ class Threaded(Clock):
 
 def given(future: ThreadFuture[Any]) -> tuple[Attempt[Any], Deferred[Any], Threaded]:
     reactor = Threaded()
-    stats = JobStats(b"---\ntube: t\nreserves: 1\nttr: 1\npri: 1\n")
-    attempt: Attempt[Any] = Attempt(reactor, Job(1, b"x"), stats, 1.0)
+    attempt: Attempt[Any] = Attempt(reactor, Job(1, b"x"))
     return attempt, handlers.awaited(future, attempt, reactor), reactor
 
 
@@ -267,7 +265,7 @@ def test_hooks_may_raise(
 
 def test_a_fault_of_the_workers_own_gives_the_job_back_later(clean_reactor: list[Failure]) -> None:
     shop = Shop()
-    worker = shop.worker(lambda attempt: None, chance=lambda: 1 / 0)
+    worker = shop.worker(lambda attempt: Deferred(), chance=lambda: 1 / 0)
     shop.put(ttr=3600)
     assert shop.jobs() == {"delayed": 1}
     assert worker.jobs_in_hand == 0

@@ -1,7 +1,7 @@
 """Processor time of a worker for each job that does nothing, beside a loop that reserves and
 deletes, and beside dramatiq on Redis if both are installed.
 
-    python -m benchmarks.worker [--jobs N] [--rounds N] [--only WORD] [--dramatiq PYTHON]
+    python -m benchmarks.workers [--jobs N] [--rounds N] [--only WORD] [--dramatiq PYTHON]
 
 Each measurement is a new server with all jobs in it, and a worker, whose function prints the
 processor time of its process at the 500th job and at the last.
@@ -26,7 +26,7 @@ from benchmarks.client import running
 
 FIRST: Final = 500
 PORT: Final = 16379
-ROOT: Final = Path(__file__).parents[1]
+ROOT: Final = Path(__file__).parents[2]
 
 JOBS: Final = """
 import itertools, time
@@ -58,10 +58,12 @@ if __name__ == "__main__":
 
 WORKERS: Final = {
     "inline, -n 1": ["-n", "1", "--in-reactor", "jobs:nothing"],
+    "inline, -n 1 --attempts 0": ["-n", "1", "--attempts", "0", "--in-reactor", "jobs:nothing"],
     "coroutine, -n 1": ["-n", "1", "jobs:later"],
     "thread, -n 1": ["-n", "1", "jobs:nothing"],
     "inline, -n 10": ["-n", "10", "--in-reactor", "jobs:nothing"],
     "threads, -n 10": ["-n", "10", "jobs:nothing"],
+    "threads, -n 10 --attempts 0": ["-n", "10", "--attempts", "0", "jobs:nothing"],
     "tasks, -n 10": ["-n", "10", "tasks:app"],
 }
 
