@@ -91,7 +91,7 @@ class Log:
         self._time_ns = position.time_ns
         self._rehomed = tuple(position.rehomed)
         # Of batches that are not known durable: the last LSN, and where they end in which segment.
-        self._unsafe: deque[tuple[int, int, int]] = deque()
+        self._unsafe: deque[tuple[int, tuple[int, int]]] = deque()
         self._safe = (position.seq - 1, position.prev_end)
         self._pending: deque[Batch] = deque()
         self._pending_bytes = 0
@@ -198,7 +198,7 @@ class Log:
         """Exchanging references needs no memory, so behind the list all happens or nothing."""
         name = None
         # As `data_bytes` and `commits`, without a call: each takes as long as a quarter of this.
-        if isinstance(record, JobImage) and record.tags is None:
+        if type(record) is JobImage and record.tags is None:
             size = RECORD_BYTES + len(record.body)
             commits = record.kind in WAITED_FOR
         else:
@@ -325,7 +325,7 @@ class Log:
             self.durable_lsn = lsn
         unsafe = self._unsafe
         while unsafe and unsafe[0][0] <= lsn:
-            self._safe = unsafe.popleft()[1:]
+            self._safe = unsafe.popleft()[1]
 
     def _close(self, time_ns: int, seals: bool) -> Batch:
         if time_ns < self._time_ns:
@@ -346,7 +346,7 @@ class Log:
         batch = tuple.__new__(
             Batch, (self.segment, start, tuple(chunks), last_lsn, file, seals, self._commits)
         )
-        self._unsafe.append((last_lsn, self.segment, framing.index.end))
+        self._unsafe.append((last_lsn, (self.segment, framing.index.end)))
         self._framing, self._time_ns, self._rehomed = framing, time_ns, ()
         self.last_lsn = self._framed_lsn = last_lsn
         self._open, self._whole, self._file, self._commits = [], [], None, False

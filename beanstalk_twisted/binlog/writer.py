@@ -84,9 +84,7 @@ class Writer:
                 if sync and not batch.seals:
                     self._sync(file)
             if batch.seals:
-                file.truncate(batch.end)
-                self._sync(file)
-                self.close()
+                self._seal(file, batch.end)
         except OSError as problem:
             raise self._refusal(
                 problem, segment_name(batch.seq), "no space for the newest changes: ",
@@ -125,6 +123,11 @@ class Writer:
             return f"{name} {where}"
         lock = self._directory.lost_lock()
         return f"{lock}, which keeps other servers out, was deleted or replaced" if lock else ""
+
+    def _seal(self, file: File, end: int) -> None:
+        file.truncate(end)
+        self._sync(file)
+        self.close()
 
     def _publish(self, batch: Batch, segment: PreallocatedSegment) -> None:
         """Content first, then the name: a crash in between leaves the log as it was."""

@@ -25,7 +25,7 @@ from beanstalk_twisted.binlog.records.others import (
     TubeDef,
     TubePolicy,
 )
-from beanstalk_twisted.binlog.space_budget import TUBE_BYTES, whole_bytes
+from beanstalk_twisted.binlog.space_budget import PLENTY_BYTES, TUBE_BYTES, whole_bytes
 from beanstalk_twisted.binlog.tags import KNOWN_FEATURES
 from beanstalk_twisted.jobs.job import CLIENT, DELAYED, NS, Job
 from beanstalk_twisted.jobs.ordered import OrderedJobs
@@ -50,6 +50,10 @@ class SpaceBudget(Protocol):
 
     @property
     def has_segment(self) -> bool: ...
+
+    @property
+    def rest(self) -> int:
+        """Bytes that the newest segment has for records."""
 
     @property
     def run_records(self) -> int: ...
@@ -113,7 +117,7 @@ class Unlimited:
 
     is_short = False
     has_segment = True
-    run_records = ALL
+    rest = run_records = ALL
 
     def is_ample(self, body_bytes: int) -> bool:
         return True
@@ -280,7 +284,8 @@ class Changes:
         if kind in RELAXED and not self._is_wanted(kind, image, tube) and self._is_as_good(image):
             return 0, 0
         size = len(image.body) if image.tags is None else image.data_bytes
-        log.make_room(size, image.ts_ns)
+        if 2 * size + PLENTY_BYTES > log.budget.rest:
+            log.make_room(size, image.ts_ns)
         segment = log.segment
         if tube.defined_in != segment:
             self._define(tube, image.ts_ns)

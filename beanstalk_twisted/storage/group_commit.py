@@ -310,7 +310,7 @@ class GroupCommit:
         # Where replies wait for syncs, what none waits for is synced by the other thread.
         is_brief = not sync
         if self._is_always:
-            is_brief = batch.commits and batch.end - batch.offset <= MAX_BATCH_BYTES
+            is_brief = batch.commits and sum(map(len, batch.chunks)) <= MAX_BATCH_BYTES
         if (
             may_write_here
             and is_brief

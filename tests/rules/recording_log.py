@@ -25,6 +25,7 @@ class Budget:
         largest: int | None = ALL, largest_copy: int | None = ALL, changes: int = ALL,
     ) -> None:  # fmt: skip
         self.is_short, self.has_segment, self.run_records = is_short, has_segment, run_records
+        self.rest = ALL
         self.largest, self.largest_copy, self.changes = largest, largest_copy, changes
         self.asked: list[tuple[int, int]] = []
 

@@ -108,7 +108,7 @@ def encode(
     heap_len = 0
     for record in records:
         # As `JobImage.data` without a call.
-        data = record.body if isinstance(record, JobImage) and record.tags is None else record.data
+        data = record.body if type(record) is JobImage and record.tags is None else record.data
         if data:
             rows.append(record.encode((heap_len, len(data), zlib.crc32(data))))
             heap.append(data)

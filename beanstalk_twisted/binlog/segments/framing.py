@@ -92,7 +92,7 @@ class SegmentIndex:
         for record in records:
             kind = record.kind
             types[kind] = types.get(kind, 0) + 1
-            if isinstance(record, JobImage):
+            if type(record) is JobImage:
                 # `min` and `max` take longer than all else here.
                 job_id, ts_ns = record.job_id, record.ts_ns
                 if job_id > last:
