@@ -17,7 +17,8 @@ COUNT ?= 10000
 COMPILED_TESTS := tests/binlog tests/jobs tests/rules tests/wire tests/stateful tests/conformance \
     tests/server/connections/test_protocol.py tests/server/test_executor.py \
     tests/server/test_one_path.py tests/server/test_reply_queue.py tests/server/test_service.py tests/server/test_v1.py \
-    tests/storage/test_opening.py tests/test_version.py \
+    tests/storage/commit/test_fsync.py tests/storage/commit/test_group_commit.py tests/storage/commit/test_inline_commit.py \
+    tests/storage/test_full_disk.py tests/storage/test_opening.py tests/test_version.py \
     tests/testing
 
 BIN := .venv/bin

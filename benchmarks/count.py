@@ -35,8 +35,8 @@ BUILT: Final = ROOT / "build/count"
 STEADY_CLOCK: Final = Path(__file__).with_name("steady_clock.c")
 
 COUNTED_FILES: Final = (
-    "beanstalk_twisted", "binlog_tools", "twisted", "setup.py", "setup.cfg", "pyproject.toml",
-    "README.md", "LICENSE", "MANIFEST.in",
+    "beanstalk_twisted", "binlog_tools", "docs", "twisted", "setup.py", "setup.cfg",
+    "pyproject.toml", "README.md", "LICENSE", "MANIFEST.in",
 )  # fmt: skip
 """What a checkout needs to run and to be compiled."""
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from beanstalk_twisted.rules.put_batches import CollectedJob
 from beanstalk_twisted.rules.puts import Draft
 from beanstalk_twisted.rules.reservations import Answer
+from beanstalk_twisted.server.connections import protocol
 from beanstalk_twisted.server.connections.protocol import BeanstalkFactory, BeanstalkProtocol
 from beanstalk_twisted.server.connections.served import ServedConnections
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES, Command
@@ -26,6 +29,16 @@ from beanstalk_twisted.wire.extensions import (
 from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS, ParseError
 from beanstalk_twisted.wire.replies import BAD_FORMAT, EXPECTED_CRLF, JOB_TOO_BIG, Reply
 from beanstalk_twisted.wire.tags import MAX_BATCH_BYTES, MAX_TAGGED_LINE_BYTES, PutTags
+
+if TYPE_CHECKING:
+    from beanstalk_twisted.server.connections.connection import Connection
+else:
+    # From its source, since a class that was compiled cannot have a subclass that is not.
+    source = Path(protocol.__file__).with_name("connection.py")
+    spec = spec_from_file_location("connection_as_source", source)
+    as_source = module_from_spec(spec)
+    spec.loader.exec_module(as_source)
+    Connection = as_source.Connection
 
 CRLF = b"\r\n"
 
@@ -89,11 +102,11 @@ def u32(word: bytes) -> int | None:
     return int(word) if word.isdigit() and int(word) < 2**32 else None
 
 
-class OracleProtocol(BeanstalkProtocol):
+class OracleConnection(Connection):
     """A connection whose commands are carried out in the plainest way."""
 
-    def __init__(self, host: ServedConnections, dialect: Dialect = MODERN) -> None:
-        super().__init__(host, dialect)
+    def __init__(self, transport: Any, host: ServedConnections, dialect: Dialect) -> None:
+        super().__init__(transport, host, dialect)
         self._is_lost = False
         self._skipped: bytes | None = None
         self._step: Callable[[], bool] = self._take_command
@@ -103,7 +116,7 @@ class OracleProtocol(BeanstalkProtocol):
         self._jobs: Jobs | None = None
 
     def received(self, data: bytes, now_ns: int) -> None:
-        """See `BeanstalkProtocol.received`."""
+        """See `Connection.received`."""
         self._input += data
         if self._is_executing:
             return
@@ -119,7 +132,7 @@ class OracleProtocol(BeanstalkProtocol):
             self._watch_input()
 
     def answer_late(self, answer: Answer) -> None:
-        """See `BeanstalkProtocol.answer_late`."""
+        """See `Connection.answer_late`."""
         self.answer(answer)
         self._go_on()
 
@@ -200,7 +213,7 @@ class OracleProtocol(BeanstalkProtocol):
                 return
             followed = self.dialect.with_jobs(line)
             if followed is not None:
-                self._begin_jobs(followed, line, is_wrong=True)
+                self._await_jobs(followed, line, is_wrong=True)
                 return
             queue.count(error.counter)
             self._say(error.reply)
@@ -213,7 +226,7 @@ class OracleProtocol(BeanstalkProtocol):
         elif command.has_body:
             self._begin_body(parsed)
         elif command.has_jobs:
-            self._begin_jobs(command, line, is_wrong=False)
+            self._await_jobs(command, line, is_wrong=False)
         else:
             self._end(self._context.methods[command.operation](self.session, now_ns, *args))
 
@@ -253,7 +266,7 @@ class OracleProtocol(BeanstalkProtocol):
             self._say(JOB_TOO_BIG)
         return True
 
-    def _begin_jobs(self, command: Command, line: bytes, *, is_wrong: bool) -> None:
+    def _await_jobs(self, command: Command, line: bytes, *, is_wrong: bool) -> None:
         self._command = command
         self._jobs = Jobs(command, BAD_FORMAT if is_wrong else None)
         rest = line[len(command.name) + 1 :]
@@ -382,7 +395,7 @@ class OracleProtocol(BeanstalkProtocol):
             if self._skipped is not None:
                 command = self._tagged(self._skipped)
                 assert command is not None
-                self._begin_jobs(command, self._skipped, is_wrong=True)
+                self._await_jobs(command, self._skipped, is_wrong=True)
                 return True
             self._say(BAD_FORMAT)
             if self._is_lost:
@@ -396,6 +409,14 @@ class OracleProtocol(BeanstalkProtocol):
         self._context.deliver()
         if answer is not None:
             self.answer(answer)
+
+
+class OracleProtocol(BeanstalkProtocol):
+    """Makes an `OracleConnection`."""
+
+    def connectionMade(self) -> None:
+        """See `BeanstalkProtocol.connectionMade`."""
+        self.connection = OracleConnection(self.transport, self._host, self._dialect)
 
 
 class OracleFactory(BeanstalkFactory):

@@ -44,7 +44,7 @@ from beanstalk_twisted.rules.timekeeping import (
     SLICE_JOBS,
 )
 from beanstalk_twisted.rules.watching import MAX_WATCHED_TUBES, SLICE_TUBES
-from beanstalk_twisted.server.connections import protocol
+from beanstalk_twisted.server.connections import connection
 from beanstalk_twisted.server.connections.accepting import MAX_ACCEPTS
 from beanstalk_twisted.server.execution_context import MIN_SHARE_NS, TURN_NS
 from beanstalk_twisted.server.settings import DEFAULT_MAX_JOB_BYTES
@@ -190,7 +190,7 @@ def replies_of_v1() -> dict[str, set[str]]:
     client = MemoryServer(max_job_bytes=8).connect(v1.NAME)
     said: dict[str, set[str]] = {line_of(row): set() for row in v1.DIALECT.rows}
     for command in V1_COMMANDS:
-        row, _, _ = client.protocol.dialect.parse(command.partition(b"\r\n")[0])
+        row, _, _ = client.protocol.connection.dialect.parse(command.partition(b"\r\n")[0])
         said[line_of(row)].add(client.ask(command).split()[0].decode())
     # Its words are there, and this server never has a reason to say it.
     said["`release <id> <pri>`"].add(v1.NOT_RELEASED.text.decode())
@@ -269,8 +269,8 @@ def test_the_limits_are_those_of_the_code() -> None:
          f"{format.MAX_BODY_BYTES:,} bytes; default {DEFAULT_MAX_JOB_BYTES:,}"],
         ["TTR of a job put in [protocol v1](#protocol-v1)",
          f"{v1.TTR_S} seconds"],
-        ["input read ahead, each connection", f"{protocol.MAX_BUFFERED_BYTES:,} bytes"],
-        ["replies waiting for the disk, each connection", f"{protocol.MAX_HELD_BYTES:,} bytes"],
+        ["input read ahead, each connection", f"{connection.MAX_BUFFERED_BYTES:,} bytes"],
+        ["replies waiting for the disk, each connection", f"{connection.MAX_HELD_BYTES:,} bytes"],
         ["bytes on their way to the disk", f"{MAX_UNACKNOWLEDGED_BYTES:,} bytes"],
         ["moved in one go by the end of a connection, or a `kick` that a `reserve` waits for",
          f"{SLICE_JOBS} jobs"],

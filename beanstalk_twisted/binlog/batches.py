@@ -38,7 +38,10 @@ class Batch(NamedTuple):
 
     @property
     def end(self) -> int:
-        return self.offset + sum(map(len, self.chunks))
+        end = self.offset
+        for chunk in self.chunks:
+            end += len(chunk)
+        return end
 
 
 class Opening(NamedTuple):
@@ -105,11 +108,3 @@ class Position(NamedTuple):
     @property
     def next_lsn(self) -> int:
         return self.first_lsn + sum(frame.n_rec for frame in self.rehomed)
-
-
-class Unsafe(NamedTuple):
-    """A batch that is not known durable, and where its frames end in its segment."""
-
-    seq: int
-    end: int
-    last_lsn: int

@@ -144,11 +144,11 @@ class RealFile(File):
         if len(chunks) > 1 and sum(map(len, chunks)) <= JOINED_BYTES:
             chunks = [b"".join(chunks)]
         for chunk in chunks:
-            view = memoryview(chunk)
-            while view:
-                count = retried(os.pwrite, self._fd, view, offset)
-                view = view[count:]
+            rest: Buffer = chunk
+            while (count := retried(os.pwrite, self._fd, rest, offset)) < len(rest):
+                rest = memoryview(rest)[count:]
                 offset += count
+            offset += count
 
     def allocate(self, size: int) -> None:
         """File systems that cannot reserve space go without: it only makes later syncs cheaper."""

@@ -4,10 +4,10 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from beanstalk_twisted.binlog.batches import Batch, Opening, Position, Unsafe
+from beanstalk_twisted.binlog.batches import Batch, Opening, Position
 from beanstalk_twisted.binlog.cold import Appended, Run
 from beanstalk_twisted.binlog.errors import LeftHalfWay
-from beanstalk_twisted.binlog.records.jobs import Kind
+from beanstalk_twisted.binlog.records.jobs import WAITED_FOR, JobImage, Kind
 from beanstalk_twisted.binlog.records.others import CleanStop, Record, TubeDef
 from beanstalk_twisted.binlog.segments.format import (
     RECORD_BYTES,
@@ -74,7 +74,7 @@ class Log:
         self.segment = position.seq
         self.last_lsn = self._taken_lsn = self._framed_lsn = position.next_lsn - 1
         self.durable_lsn = position.first_lsn - 1
-        self.records_written = 0
+        self._begun_lsn = self.last_lsn
         self.segment_bytes = segment_bytes
         self.budget = SpaceBudget(segment_bytes)
         self.most_bytes = 0
@@ -90,7 +90,8 @@ class Log:
         self._position = position._replace(rehomed=())
         self._time_ns = position.time_ns
         self._rehomed = tuple(position.rehomed)
-        self._unsafe: deque[Unsafe] = deque()
+        # Of batches that are not known durable: the last LSN, and where they end in which segment.
+        self._unsafe: deque[tuple[int, int, int]] = deque()
         self._safe = (position.seq - 1, position.prev_end)
         self._pending: deque[Batch] = deque()
         self._pending_bytes = 0
@@ -104,8 +105,12 @@ class Log:
         self._begin_segment(position.prev_end, position.flags, position.incompat)
 
     @property
+    def records_written(self) -> int:
+        return self.last_lsn - self._begun_lsn
+
+    @property
     def has_open(self) -> bool:
-        return bool(self._pending or self._file or self._open or self._is_ending)
+        return bool(self._open or self._pending or self._file or self._is_ending)
 
     @property
     def is_waited_for(self) -> bool:
@@ -190,16 +195,33 @@ class Log:
             self._header = self._header._replace(incompat=self.features | features)
 
     def append(self, record: Record) -> int:
-        size = RECORD_BYTES + record.data_bytes
-        own = self._cost(size)
-        name = record.name if isinstance(record, TubeDef) else None
+        """Exchanging references needs no memory, so behind the list all happens or nothing."""
+        name = None
+        # As `data_bytes` and `commits`, without a call: each takes as long as a quarter of this.
+        if isinstance(record, JobImage) and record.tags is None:
+            size = RECORD_BYTES + len(record.body)
+            commits = record.kind in WAITED_FOR
+        else:
+            size, commits = RECORD_BYTES + record.data_bytes, record.commits
+            name = record.name if isinstance(record, TubeDef) else None
+        if not commits and self.commits_reserves:
+            commits = record.kind == Kind.RESERVE
+        own = size if self._run_bytes <= HALF_FRAME_BYTES else size + FRAME_BYTES
+        if size > HALF_FRAME_BYTES:
+            own += 2 * FRAME_BYTES
         if name is not None:
             own += TUBE_IN_SEAL_BYTES + len(name)
         if own > self.budget.rest:
             self._change_segment(own + FRAME_BYTES, self._time_ns)
         if name is not None:
             self.budget.name_tube(len(name))
-        return self._enter(record, size, own)
+        lsn, rest, open_bytes = self.last_lsn + 1, self.budget.rest - own, self._open_bytes + size
+        run_bytes = size if self._run_bytes > HALF_FRAME_BYTES else self._run_bytes + size
+        commits |= self._commits
+        self._open.append(record)
+        self.budget.rest, self._open_bytes, self._run_bytes = rest, open_bytes, run_bytes
+        self.last_lsn, self._commits = lsn, commits
+        return lsn
 
     def append_run(self, make: Callable[[], Run]) -> int:
         """Append records, no more than `SpaceBudget.run_records`; return the first one's LSN."""
@@ -208,12 +230,10 @@ class Log:
         first_lsn, last_lsn = self.last_lsn + 1, self.last_lsn + count
         rest = self.budget.rest - framed_bytes(size)
         open_bytes = self._open_bytes + size
-        records_written = self.records_written + count
         commits = self._commits or run.commits
         self._open.append(run)
         self.budget.rest, self._open_bytes, self._commits = rest, open_bytes, commits
-        self._run_bytes = ANOTHER_FRAME
-        self.last_lsn, self.records_written = last_lsn, records_written
+        self._run_bytes, self.last_lsn = ANOTHER_FRAME, last_lsn
         return first_lsn
 
     def append_whole(self, records: Sequence[Record]) -> int:
@@ -221,45 +241,31 @@ class Log:
         tube, in one frame, `MAX_FRAME_BYTES` at most; return the first one's LSN.  `make_room` was
         called for `space_budget.whole_bytes`.
         """
-        count, size = len(records), sum([RECORD_BYTES + record.data_bytes for record in records])
-        own = self._cost(size)
         first = len(self._open)
-        whole = [*self._whole, (first, first + count)]
-        first_lsn, last_lsn = self.last_lsn + 1, self.last_lsn + count
-        records_written = self.records_written + count
-        rest, open_bytes = self.budget.rest - own, self._open_bytes + size
-        run_bytes = size + (self._run_bytes if self._run_bytes <= HALF_FRAME_BYTES else 0)
-        self._open.extend(records)
-        self.budget.rest, self._open_bytes, self._run_bytes = rest, open_bytes, run_bytes
-        self.last_lsn, self.records_written, self._commits = last_lsn, records_written, True
-        self._whole = whole
-        return first_lsn
+        whole = [*self._whole, (first, first + len(records))]
+        rest = self.budget.rest - self._cost(sum_bytes(records))
+        lsn = self._extend(records)
+        self.budget.rest, self._commits, self._whole = rest, True, whole
+        return lsn
 
     def name_tubes(self, names: Mapping[int, bytes]) -> None:
         """The new segment's re-homed records use these tubes too.  Only before its first batch."""
         assert self._is_fresh
-        for tube_id in sorted(names):
-            self._append(TubeDef(tube_id, names[tube_id]))
+        self._extend([TubeDef(tube_id, names[tube_id]) for tube_id in sorted(names)])
         self._settle_in()
 
-    def _append(self, record: Record) -> int:
-        """What a segment begins or ends with: it has room by design, which is counted once all of
-        it is there.
-        """
-        return self._enter(record, RECORD_BYTES + record.data_bytes, 0)
+    def _extend(self, records: Sequence[Record]) -> int:
+        """Append records that nobody waits for and that have room, which the caller counts.
 
-    def _enter(self, record: Record, size: int, own: int) -> int:
-        """Exchanging references needs no memory, so behind the list all happens or nothing."""
-        lsn, records_written = self.last_lsn + 1, self.records_written + 1
-        rest, open_bytes = self.budget.rest - own, self._open_bytes + size
-        run_bytes = size + (self._run_bytes if self._run_bytes <= HALF_FRAME_BYTES else 0)
-        commits = self._commits or record.commits
-        if not commits and self.commits_reserves:
-            commits = record.kind == Kind.RESERVE
-        self._open.append(record)
-        self.budget.rest, self._open_bytes, self._run_bytes = rest, open_bytes, run_bytes
-        self.last_lsn, self.records_written, self._commits = lsn, records_written, commits
-        return lsn
+        :return: the first one's LSN.
+        """
+        size = sum_bytes(records)
+        first_lsn, last_lsn = self.last_lsn + 1, self.last_lsn + len(records)
+        open_bytes = self._open_bytes + size
+        run_bytes = size if self._run_bytes > HALF_FRAME_BYTES else self._run_bytes + size
+        self._open.extend(records)
+        self._open_bytes, self._run_bytes, self.last_lsn = open_bytes, run_bytes, last_lsn
+        return first_lsn
 
     # Batches.
 
@@ -270,7 +276,7 @@ class Log:
         :return: what to write, or None when there is nothing.
         :raise LeftHalfWay: an earlier step has ended with an exception.
         """
-        if not self.has_open:
+        if not self._open and not self.has_open:
             return None
         if self._is_ending and not self._is_fresh:
             self._change_segment(0, time_ns)
@@ -309,19 +315,21 @@ class Log:
         self._is_ending = False
         assert not self.has_open
         self._begin_step()
-        self._append(CleanStop(max(self._time_ns, time_ns)))
+        self._extend([CleanStop(max(self._time_ns, time_ns))])
         batch = self._close(time_ns, seals=True)
         self._is_midway = False
         return batch
 
     def durable(self, lsn: int) -> None:
-        self.durable_lsn = max(self.durable_lsn, lsn)
-        while self._unsafe and self._unsafe[0].last_lsn <= lsn:
-            batch = self._unsafe.popleft()
-            self._safe = (batch.seq, batch.end)
+        if lsn > self.durable_lsn:
+            self.durable_lsn = lsn
+        unsafe = self._unsafe
+        while unsafe and unsafe[0][0] <= lsn:
+            self._safe = unsafe.popleft()[1:]
 
     def _close(self, time_ns: int, seals: bool) -> Batch:
-        time_ns = max(self._time_ns, time_ns)
+        if time_ns < self._time_ns:
+            time_ns = self._time_ns
         file, start = self._file, 0 if self._file else self._framing.index.end
         # Several steps are made on a copy, which takes the place of the other when all are done.
         framing = self._framing.copy() if seals or self._rehomed else self._framing
@@ -331,16 +339,16 @@ class Log:
             self._whole,
         )  # fmt: skip
         chunks = [self._header.encode(), *framed] if file else framed
-        last_lsn, records_written = self.last_lsn, self.records_written
+        last_lsn = self.last_lsn
         if seals:
-            last_lsn, records_written = last_lsn + 1, records_written + 1
+            last_lsn += 1
             chunks += framing.seal(last_lsn, time_ns, self.durable_lsn)
-        unsafe = Unsafe(self.segment, framing.index.end, last_lsn)
-        batch = Batch(self.segment, start, tuple(chunks), last_lsn, file, seals, self._commits)
-        self._unsafe.append(unsafe)
+        batch = tuple.__new__(
+            Batch, (self.segment, start, tuple(chunks), last_lsn, file, seals, self._commits)
+        )
+        self._unsafe.append((last_lsn, self.segment, framing.index.end))
         self._framing, self._time_ns, self._rehomed = framing, time_ns, ()
         self.last_lsn = self._framed_lsn = last_lsn
-        self.records_written = records_written
         self._open, self._whole, self._file, self._commits = [], [], None, False
         self._open_bytes, self._run_bytes = 0, ANOTHER_FRAME
         self._count_rest()
@@ -392,8 +400,7 @@ class Log:
         )  # fmt: skip
         self._framing = Framing(salt)
         before = self._open_bytes
-        for record in opening.records:
-            self._append(record)
+        self._extend(opening.records)
         self._head_bytes = self._open_bytes - before
         self._settle_in()
 
@@ -406,7 +413,8 @@ class Log:
         self._heads = len(self._open)
         names = [record.name for record in self._open if isinstance(record, TubeDef)]
         # What is written again here, the next segments do not open with.
-        opening = SEGMENT_HEADER_BYTES + framed_bytes(self._open_bytes) + self._ending_bytes()
+        opening = SEGMENT_HEADER_BYTES + framed_bytes(self._open_bytes) + ENDING_BYTES
+        opening += self._framing.index.encoded_bytes
         opening += sum(TUBE_IN_SEAL_BYTES + len(name) for name in names)
         rehomed = sum(FRAME_BYTES + len(each.array) + len(each.heap) for each in self._rehomed)
         begun = opening + rehomed
@@ -416,12 +424,10 @@ class Log:
         growth = SERVER_GROWTH_BYTES + TUBE_GROWTH_BYTES * len(names)
         self.budget.begin(self._limit - begun, opening + growth, self._head_bytes)
 
-    def _ending_bytes(self) -> int:
-        return ENDING_BYTES + TRAILER_BYTES + self._framing.index.encoded_bytes
-
     def _count_rest(self) -> None:
         """All is framed: how much is left can be said exactly."""
-        self.budget.rest = self._limit - self._framing.index.end - self._ending_bytes()
+        index = self._framing.index
+        self.budget.rest = self._limit - index.end - ENDING_BYTES - index.encoded_bytes
 
     def _cost(self, size: int) -> int:
         """The most by which a record of so many bytes, data included, makes the segment larger,
@@ -429,3 +435,8 @@ class Log:
         """
         own = size if self._run_bytes <= HALF_FRAME_BYTES else size + FRAME_BYTES
         return own if size <= HALF_FRAME_BYTES else own + 2 * FRAME_BYTES
+
+
+def sum_bytes(records: Sequence[Record]) -> int:
+    """The bytes of records, data included."""
+    return sum([RECORD_BYTES + record.data_bytes for record in records])

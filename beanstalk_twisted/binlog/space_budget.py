@@ -10,6 +10,7 @@ from beanstalk_twisted.binlog.segments.format import (
     INDEX_ENTRY_BYTES,
     MAX_TUBE_NAME_BYTES,
     RECORD_BYTES,
+    TRAILER_BYTES,
     TUBE_IN_SEAL_BYTES,
 )
 
@@ -47,8 +48,10 @@ SERVER_GROWTH_BYTES: Final = 512
 TUBE_GROWTH_BYTES: Final = RECORD_BYTES + 48
 """Likewise for each tube: it may be paused by then, and has three counters."""
 
-ENDING_BYTES: Final = 2 * (FRAME_BYTES + RECORD_BYTES) + 2 * FRAME_BYTES
-"""Kept free in each segment besides its seal: CLEAN_STOP, the seal's own record, two sync marks."""
+ENDING_BYTES: Final = 2 * (FRAME_BYTES + RECORD_BYTES) + 2 * FRAME_BYTES + TRAILER_BYTES
+"""Kept free in each segment besides its seal: CLEAN_STOP, the seal's own record, two sync marks,
+the trailer.
+"""
 
 PLENTY_BYTES: Final = 2 * NEW_JOB_BYTES + FRAME_BYTES
 """A new job takes no more than this and twice its body: quicker to say than `new_job_bytes`."""
@@ -63,6 +66,15 @@ CHANGES_SHARE: Final = 4
 """One part in so many of a segment is kept for changes that are no deletions, before jobs are
 taken: in 16 MiB go 116,000 of them.  As much again is allocated ahead, so that no put has to wait.
 """
+
+AMPLE_SHARE: Final = 16
+"""One part in this number of what is free beyond all promises may be used before these are counted
+again.  A record takes its own bytes, and promises room for deletions: those of the smallest job
+with a key are 7 times its record.
+"""
+
+UNKNOWN: Final = 1 << 62
+"""In place of `SpaceBudget.ample`: more than any segment has."""
 
 STALE_SHARE: Final = 4
 """A preallocated segment that lacks one part in this number of what is usual now is deleted."""
@@ -136,9 +148,11 @@ class SpaceBudget:
     :ivar reserve: bytes that jobs are not taken into, beside their deletions.
     :ivar usual_bytes: that the next segments usually have; see `usual_size`.
     :ivar stale: files that are too small to be used: see `take_stale`.
+    :ivar ample: while `rest` is above it, there is room for all that is promised, and nobody waits.
     """
 
     def __init__(self, segment_bytes: int) -> None:
+        self.ample = UNKNOWN
         self.rest = self.overhead = 0
         self.is_short = False
         self.room_bytes = self.usual_bytes = segment_bytes
@@ -212,10 +226,15 @@ class SpaceBudget:
             return True
         return self._takes(body_bytes, beside)
 
+    def is_ample(self, body_bytes: int) -> bool:
+        """Whether there surely is room for a new job, as `takes_put` says after a longer look."""
+        return self.rest - 2 * body_bytes - PLENTY_BYTES > self.ample
+
     @property
     def has_segment(self) -> bool:
         """Whether the next segment may begin before this one is full: there is a file for it."""
-        return bool(self._preallocated) and not self.is_short
+        has_segment = bool(self._preallocated) and not self.is_short
+        return has_segment or self._refuses()
 
     def takes_change(self, jobs: int) -> bool:
         """Whether there is room for a change, for compaction, and for the deletion of all jobs.  As
@@ -240,9 +259,14 @@ class SpaceBudget:
         own, free = new_job_bytes(body_bytes), self.free
         if own > self.rest:
             if not any(own <= segment.size - self.overhead for segment in self._preallocated):
-                return False
+                return self._refuses()
             free -= self._free_rest
-        return free >= own + beside
+        return free >= own + beside or self._refuses()
+
+    def _refuses(self) -> bool:
+        """Whoever is refused may wait: `wanted` is asked again."""
+        self.ample = UNKNOWN
+        return False
 
     # What the log does with it.
 
@@ -265,8 +289,11 @@ class SpaceBudget:
     def wanted(self, demand: Demand) -> PreallocatedSegment | None:
         promised = demand.jobs * DELETE_BYTES + self.reserve + demand.waiting
         wasted = self._free_rest if demand.largest > self.rest else 0
-        if self.free - wasted < promised + self.room_bytes // CHANGES_SHARE:
+        left = self.free - wasted - promised - self.room_bytes // CHANGES_SHARE
+        if left < 0:
             return self._another(self.usual_bytes, is_ready=True)
+        if not demand.waiting:
+            self.ample = self.rest - left // AMPLE_SHARE
         # Last, so that one that the disk cannot give does not stand in the way of the usual ones.
         size = self.overhead + demand.largest
         is_large = demand.largest > max(self.rest, self.usual_bytes - self.overhead)
@@ -279,6 +306,7 @@ class SpaceBudget:
         self._count()
 
     def _count(self) -> None:
+        self.ample = UNKNOWN
         unusable = self.overhead + TAIL_BYTES
         self._usable_ahead = sum(max(0, each.size - unusable) for each in self._preallocated)
 

@@ -75,12 +75,24 @@ class Writer:
         """
         self._seq = batch.seq
         try:
-            return self._write(batch, sync)
+            if batch.file:
+                self._publish(batch, batch.file)
+            file = self._file
+            assert file is not None, "the log's first batch begins a segment"
+            if not batch.file:
+                file.write_at(batch.offset, batch.chunks)
+                if sync and not batch.seals:
+                    self._sync(file)
+            if batch.seals:
+                file.truncate(batch.end)
+                self._sync(file)
+                self.close()
         except OSError as problem:
             raise self._refusal(
                 problem, segment_name(batch.seq), "no space for the newest changes: ",
                 "no space for the newest changes, which wait: ",
             ) from problem  # fmt: skip
+        return sync or batch.syncs
 
     def end(self, batch: Batch, preallocated: Sequence[PreallocatedSegment]) -> None:
         """Write the last batch, durably, and give the space back that was made ready ahead."""
@@ -91,7 +103,7 @@ class Writer:
         if self._file is None:
             return
         try:
-            self._sync_file()
+            self._sync(self._file)
         except OSError as problem:
             raise self._refusal(problem, segment_name(self._seq)) from problem
 
@@ -114,24 +126,6 @@ class Writer:
         lock = self._directory.lost_lock()
         return f"{lock}, which keeps other servers out, was deleted or replaced" if lock else ""
 
-    def _write(self, batch: Batch, sync: bool) -> bool:
-        if batch.file:
-            self._publish(batch, batch.file)
-        else:
-            self._open_file.write_at(batch.offset, batch.chunks)
-        if batch.seals:
-            self._open_file.truncate(batch.end)
-            self._sync_file()
-            self.close()
-        elif sync and not batch.file:
-            self._sync_file()
-        return sync or batch.syncs
-
-    @property
-    def _open_file(self) -> File:
-        assert self._file is not None, "the log's first batch begins a segment"
-        return self._file
-
     def _publish(self, batch: Batch, segment: PreallocatedSegment) -> None:
         """Content first, then the name: a crash in between leaves the log as it was."""
         made = spare_name(segment.number)
@@ -144,7 +138,7 @@ class Writer:
             if not segment.is_ready:
                 self.discard((segment,))
             raise
-        self._sync_file()
+        self._sync(self._file)
         self._is_naming = True
         self._directory.rename(made, segment_name(batch.seq))
         self._directory.sync()
@@ -164,9 +158,9 @@ class Writer:
             raise
         return file
 
-    def _sync_file(self) -> None:
+    def _sync(self, file: File) -> None:
         self._is_syncing = True
-        self._open_file.sync()
+        file.sync()
         self._is_syncing = False
 
     def _refusal(self, problem: OSError, name: str, what: str = "", waits: str = "") -> WriteFailed:

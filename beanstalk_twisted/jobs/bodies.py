@@ -163,7 +163,7 @@ class Bodies:
         """A body has come into memory with the full record of this LSN."""
         if self._kept:
             self._keep_no_longer(job_id)
-        if self._jobs.loaded_bytes > self._note_above:
+        if self.is_on and self._jobs.loaded_bytes > self._note_above:
             self._fresh.append((lsn, job_id))
 
     def drop_slice(self, durable_lsn: int, now_ns: int) -> bool:

@@ -151,8 +151,8 @@ class LiveBytes:
                 del self._segments[segment]
 
 
-def tags_memory_bytes(tags: Tags) -> int:
-    return TAGS_BYTES + TAG_BYTES * tags.encoded_bytes
+def tags_memory_bytes(tags: Tags | None) -> int:
+    return 0 if tags is None else TAGS_BYTES + TAG_BYTES * tags.encoded_bytes
 
 
 def data_memory_bytes(body_bytes: int, tags: Tags | None) -> int:
@@ -160,7 +160,7 @@ def data_memory_bytes(body_bytes: int, tags: Tags | None) -> int:
 
     :param body_bytes: of its body, as far as that is in memory.
     """
-    return body_bytes if tags is None else body_bytes + tags_memory_bytes(tags)
+    return body_bytes + tags_memory_bytes(tags)
 
 
 class ProcessingTime:

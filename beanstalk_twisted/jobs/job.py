@@ -4,7 +4,6 @@ from typing import Final, TypeAlias
 
 from beanstalk_twisted.binlog.records.jobs import (
     GONE,
-    READY,
     RESERVED,
     JobImage,
     Kind,
@@ -15,8 +14,13 @@ from beanstalk_twisted.binlog.tags import Tags
 
 NS: Final = 1_000_000_000
 
+RESERVE: Final = Kind.RESERVE
+RELEASE: Final = Kind.RELEASE
+BURY: Final = Kind.BURY
 KICK: Final = Kind.KICK
+TTR_EXPIRED: Final = Kind.TTR_EXPIRED
 CLIENT: Final = Reason.CLIENT
+RETURNED: Final = Reason.RETURNED
 DELAYED: Final = State.DELAYED
 BURIED: Final = State.BURIED
 
@@ -114,24 +118,63 @@ class Job:
 
     def image(
         self, kind: Kind, state: State, reason: Reason, now_ns: int, *, deadline_ns: int = 0,
-        connection: int = 0, reserves: int = 0,
+        connection: int = 0, priority: int | None = None, delay_s: int | None = None,
     ) -> JobImage:  # fmt: skip
-        """The image of this job after a change; the caller replaces what else the change touches.
+        """The image of this job after a change, which is counted; the caller replaces what else the
+        change touches.
 
-        :param reserves: how many more there are of them.
+        :param priority: its new one, None for the same; ``delay_s`` likewise.
         """
+        reserves, timeouts, releases = self.reserves, self.timeouts, self.releases
+        buries, kicks = self.buries, self.kicks
+        if kind is RESERVE:
+            reserves += 1
+        elif kind is RELEASE and reason is not RETURNED:
+            releases += 1
+        elif kind is RELEASE:
+            reserves -= 1
+        elif kind is BURY:
+            buries += 1
+        elif kind is KICK:
+            kicks += 1
+        elif kind is TTR_EXPIRED:
+            timeouts += 1
         fields = (
-            kind, state, reason, self.priority, self.job_id, now_ns, deadline_ns, self.delay_s,
-            self.ttr_s, self.tube_id, self.reserves + reserves, self.timeouts, self.releases,
-            self.buries, self.kicks, connection, b"", None,
+            kind, state, reason, self.priority if priority is None else priority, self.job_id,
+            now_ns, deadline_ns, self.delay_s if delay_s is None else delay_s, self.ttr_s,
+            self.tube_id, reserves, timeouts, releases, buries, kicks, connection, b"", None,
         )  # fmt: skip
         return tuple.__new__(JobImage, fields)
 
-    def kicked(self, now_ns: int, connection: int) -> JobImage:
-        """The image of this job when it is kicked: as `image`, in 0.2 us instead of 0.3."""
-        fields = (
-            KICK, READY, CLIENT, self.priority, self.job_id, now_ns, 0, self.delay_s, self.ttr_s,
-            self.tube_id, self.reserves, self.timeouts, self.releases, self.buries, self.kicks + 1,
-            connection, b"", None,
-        )  # fmt: skip
-        return tuple.__new__(JobImage, fields)
+    def change(
+        self, kind: Kind, state: State, reason: Reason, deadline_ns: int, holder: int,
+        priority: int | None, delay_s: int | None,
+    ) -> None:  # fmt: skip
+        """Become what `image` says, without it."""
+        self.state, self.deadline_ns, self.holder = state, deadline_ns, holder
+        if priority is not None:
+            self.priority = priority
+        if delay_s is not None:
+            self.delay_s = delay_s
+        if kind is RESERVE:
+            self.reserves += 1
+        elif kind is RELEASE and reason is not RETURNED:
+            self.releases += 1
+        elif kind is RELEASE:
+            self.reserves -= 1
+        elif kind is BURY:
+            self.buries += 1
+        elif kind is KICK:
+            self.kicks += 1
+        elif kind is TTR_EXPIRED:
+            self.timeouts += 1
+
+
+def row_of(image: JobImage, lsn: int, segment: int) -> Row:
+    """What a full record says of a job without tags that nobody holds."""
+    (_, state, _, priority, _, ts_ns, deadline_ns, delay_s, ttr_s, tube_id,
+     reserves, timeouts, releases, buries, kicks, _, body, _) = image  # fmt: skip
+    return (
+        ts_ns, lsn, deadline_ns, kicks, state, priority, delay_s, ttr_s, tube_id, segment,
+        len(body), lsn, reserves, timeouts, releases, buries,
+    )  # fmt: skip

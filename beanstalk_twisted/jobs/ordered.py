@@ -42,37 +42,41 @@ class OrderedJobs:
     for the only one of an empty queue.  ``_starts[n]`` is no more than the keys of block n, and
     more than all those before it; a block's first key may leave without it.
 
+    None that is here comes after ``_last_major`` and ``_last_id``, whether that is here or not.
+
     :ivar count: how many there are.
     """
 
-    __slots__ = ("_ids", "_majors", "_starts", "count")
+    __slots__ = ("_ids", "_last_id", "_last_major", "_majors", "_starts", "count")
 
     def __init__(self) -> None:
-        self.count = 0
+        self.count = self._last_id = self._last_major = 0
         self._majors = _NO_MAJORS
         self._ids = _NO_IDS
         self._starts = _NO_STARTS
 
     def add(self, major: int, job_id: int) -> bool:
         """:return: whether the job is the first now."""
-        self.count += 1
-        ids = self._ids[-1]
-        if not ids:
-            if ids is _NO_IDS[0]:
+        count = self.count
+        self.count = count + 1
+        if not count:
+            if self._ids is _NO_IDS:
                 self._own()
             self._majors[0].append(major)
             self._ids[0].append(job_id)
+            self._last_major, self._last_id = major, job_id
             return True
-        majors = self._majors[-1]
-        last = majors[-1]
-        if major < last or (major == last and job_id < ids[-1]):
+        last = self._last_major
+        if major < last or (major == last and job_id < self._last_id):
             place = bisect_right(self._starts, major << 64 | job_id) - 1
             at = self._insert_in(place, major, job_id)
             if len(self._ids[place]) > BLOCK_KEYS:
                 self._cut(place)
             return place == at == 0
-        if len(ids) < BLOCK_KEYS:
-            majors.append(major)
+        self._last_major, self._last_id = major, job_id
+        ids = self._ids[-1]
+        if count < BLOCK_KEYS or len(ids) < BLOCK_KEYS:
+            self._majors[-1].append(major)
             ids.append(job_id)
         else:
             self._majors.append(array("q", (major,)))
@@ -94,6 +98,9 @@ class OrderedJobs:
         :param majors: of ``ids``; at least one, ascending by both, each once.
         """
         count = len(ids)
+        last = majors[-1], ids[-1]
+        if not self.count or last > (self._last_major, self._last_id):
+            self._last_major, self._last_id = last
         self.count += count
         self._own()
         at = 0
@@ -143,6 +150,15 @@ class OrderedJobs:
     def first(self) -> int | None:
         return self._majors[0][0] << 64 | self._ids[0][0] if self.count else None
 
+    def first_id(self) -> int:
+        """The id of the first job; there is one."""
+        return self._ids[0][0]
+
+    def is_before(self, other: "OrderedJobs") -> bool:
+        """Whether its first job comes before the other's; there are both."""
+        first = self._majors[0][0], self._ids[0][0]
+        return first < (other._majors[0][0], other._ids[0][0])
+
     def first_pair(self) -> tuple[int, int] | None:
         return (self._majors[0][0], self._ids[0][0]) if self.count else None
 
@@ -187,26 +203,26 @@ class OrderedJobs:
 
     def _merge(self, place: int, majors: Majors, ids: Ids) -> None:
         old_majors, before = self._majors[place], self._ids[place]
-        if len(ids) < FEW:
-            for major, job_id in zip(majors, ids, strict=True):
-                self._insert_in(place, major, job_id)
-        elif not before or (old_majors[-1], before[-1]) < (majors[0], ids[0]):
+        if not before or (old_majors[-1], before[-1]) < (majors[0], ids[0]):
             old_majors.extend(majors)
             before.extend(ids)
         elif (majors[-1], ids[-1]) < (old_majors[0], before[0]):
             self._majors[place] = majors + old_majors
             self._ids[place] = ids + before
+        elif len(ids) < FEW:
+            for major, job_id in zip(majors, ids, strict=True):
+                self._insert_in(place, major, job_id)
         else:
             self._sort(place, majors, ids)
         if len(self._ids[place]) > BLOCK_KEYS:
             self._cut(place)
 
     def _sort(self, place: int, majors: Majors, ids: Ids) -> None:
-        keys = self._keys(place, 0, len(self._ids[place]))
-        keys += [major << 64 | job_id for major, job_id in zip(majors, ids, strict=True)]
-        keys.sort()  # Of two runs in order this makes one, without sorting them.
-        self._majors[place] = array("q", [key >> 64 for key in keys])
-        self._ids[place] = array("Q", [key & ID_MASK for key in keys])
+        jobs = [*zip(self._majors[place], self._ids[place], strict=True)]
+        jobs += zip(majors, ids, strict=True)
+        jobs.sort()  # Of two runs in order this makes one, without sorting them.
+        self._majors[place] = array("q", [major for major, _ in jobs])
+        self._ids[place] = array("Q", [job_id for _, job_id in jobs])
 
     def _cut(self, place: int) -> None:
         """Make blocks of one size out of this one, which is too large."""
@@ -231,5 +247,9 @@ class OrderedJobs:
 
 def _find(majors: Majors, ids: Ids, major: int, job_id: int) -> int:
     """:return: where a job is in a block, or is to be."""
-    low = bisect_left(majors, major)
-    return bisect_left(ids, job_id, low, bisect_right(majors, major, low))
+    # Most jobs of a block have one major, or each another.
+    low = 0 if majors[0] == major else bisect_left(majors, major)
+    if low == len(ids) or majors[low] != major or ids[low] >= job_id:
+        return low
+    end = len(ids) if majors[-1] == major else bisect_right(majors, major, low)
+    return bisect_left(ids, job_id, low, end)

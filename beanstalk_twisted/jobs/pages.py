@@ -16,13 +16,19 @@ PAGE_BITS: Final = 5
 ROW: Final = struct.Struct("<qQqHBxIIIIIIQHHHH")
 """A `job.Row`.  Its state is GONE if there is no such job, or it is a `Job`."""
 
-_STATE: Final = 4
-"""Where the state is among the fields of a row."""
+# Where fields are in a `job.Row`.
+CREATED: Final = 0
+LSN: Final = 1
+DEADLINE: Final = 2
+STATE: Final = 4
+PRIORITY: Final = 5
+SEGMENT: Final = 9
+SIZE: Final = 10
 
 ROW_BYTES: Final = ROW.size
 
+KICKS_AT: Final = 24
 STATE_AT: Final = 26
-CREATED: Final = struct.Struct("<q")
 KICKED: Final = struct.Struct("<QqHB")
 """lsn, deadline_ns, kicks, state."""
 KICKED_AT: Final = 8
@@ -30,6 +36,7 @@ STANDING: Final = struct.Struct("<24xHBxI")
 """kicks, state, priority."""
 LOGGED: Final = struct.Struct("<24xHBxIII20xHHHH")
 """The same, delay_s, ttr_s, reserves, timeouts, releases, buries."""
+I64: Final = struct.Struct("<q")
 U32: Final = struct.Struct("<I")
 TUBE_AT: Final = 40
 SEGMENT_AT: Final = 44
@@ -41,6 +48,7 @@ _ROW_WORDS: Final = ROW_BYTES // 4
 _LSN_WORD: Final = KICKED_AT // 4
 _DEADLINE_WORD: Final = 4
 _STATE_WORD: Final = 6
+_PRIORITY_WORD: Final = 7
 _COUNTS_WORD: Final = 15
 _SHIFT: Final = 16
 _SIZE_WORD: Final = SIZE_AT // 4
@@ -48,6 +56,11 @@ _FULL_LSN_WORD: Final = FULL_LSN_AT // 4
 
 PAGE_SIZE: Final = 1 << PAGE_BITS
 """32 slots: 10 bytes a job when all are in use, and no more than 2,800 for one lone survivor."""
+
+_ALL_READY: Final = bytes([READY]) * PAGE_SIZE
+_MOST_BYTE: Final = 255
+_NEXT_BYTE: Final = bytes([*range(1, _MOST_BYTE + 1), 0])
+_ZEROS: Final = memoryview(array("I", [0] * PAGE_SIZE))
 
 
 class JobFacts(NamedTuple):
@@ -99,6 +112,26 @@ class Page:
     def body_bytes(self, slot: int) -> int:
         return int(U32.unpack_from(self.rows, slot * ROW_BYTES + SIZE_AT)[0])
 
+    def kick(self, lsn: int) -> list[int] | None:
+        """All its slots have jobs that are kicked, in order: as one by one, in a fifth of the time.
+
+        :param lsn: of the first one's record, the others' follow; 0 if they are known durable.
+        :return: their priorities; None if that cannot be done here: nothing has changed.
+        """
+        rows = self.rows
+        kicks = rows[KICKS_AT::ROW_BYTES]
+        if GONE in rows[STATE_AT::ROW_BYTES] or _MOST_BYTE in kicks:
+            return None
+        rows[KICKS_AT::ROW_BYTES] = kicks.translate(_NEXT_BYTE)
+        rows[STATE_AT::ROW_BYTES] = _ALL_READY
+        words = memoryview(rows).cast("I")
+        words[_DEADLINE_WORD::_ROW_WORDS] = words[_DEADLINE_WORD + 1 :: _ROW_WORDS] = _ZEROS
+        if lsn:
+            halves = memoryview(array("Q", range(lsn, lsn + PAGE_SIZE))).cast("B").cast("I")
+            words[_LSN_WORD::_ROW_WORDS] = halves[::2]
+            words[_LSN_WORD + 1 :: _ROW_WORDS] = halves[1::2]
+        return words[_PRIORITY_WORD::_ROW_WORDS].tolist()
+
     def facts(self) -> list[JobFacts]:
         """What is known of its jobs: 1 us for each."""
         return [self._facts_of(slot) for slot in range(PAGE_SIZE) if self.has(slot)]
@@ -109,31 +142,8 @@ class Page:
             return JobFacts(job_id, entry.tube_id, entry.created_ns, entry.body_bytes, entry)
         at = slot * ROW_BYTES
         tube_id = U32.unpack_from(self.rows, at + TUBE_AT)[0]
-        created_ns = CREATED.unpack_from(self.rows, at)[0]
+        created_ns = I64.unpack_from(self.rows, at)[0]
         return JobFacts(job_id, tube_id, created_ns, self.body_bytes(slot), None)
-
-
-def pack(rows: bytearray, at: int, job: Job) -> bool:
-    """Make a row of a job.
-
-    :return: whether a row can say how often all was done with it; if not, there is no job in it.
-    """
-    try:
-        ROW.pack_into(
-            rows, at, job.created_ns, job.lsn, job.deadline_ns, job.kicks, job.state, job.priority,
-            job.delay_s, job.ttr_s, job.tube_id, job.segment, job.body_bytes, job.full_lsn,
-            job.reserves, job.timeouts, job.releases, job.buries,
-        )  # fmt: skip
-    except struct.error:
-        rows[at + STATE_AT] = GONE
-        return False
-    return True
-
-
-def unpack(job_id: int, rows: bytearray, at: int, body: bytes | None) -> Job | None:
-    row = ROW.unpack_from(rows, at)
-    # Not by `__new__` alone, which calls `__init__` where this is compiled.
-    return Job(job_id, body, None, row) if row[_STATE] else None
 
 
 def pack_all(jobs: ColdJobs) -> memoryview:
@@ -143,9 +153,8 @@ def pack_all(jobs: ColdJobs) -> memoryview:
     packed = memoryview(bytearray(same * count))
     words = packed.cast("I")
     for at, column in (
-        (0, jobs.created_low), (1, jobs.created_high), (7, jobs.priority), (8, jobs.delay_s),
-        (9, jobs.ttr_s), (10, jobs.tube_id),
-        (_SIZE_WORD, jobs.sizes),
+        (0, jobs.created_low), (1, jobs.created_high), (_PRIORITY_WORD, jobs.priority),
+        (8, jobs.delay_s), (9, jobs.ttr_s), (10, jobs.tube_id), (_SIZE_WORD, jobs.sizes),
     ):  # fmt: skip
         words[at::_ROW_WORDS] = column
     if jobs.lsns:

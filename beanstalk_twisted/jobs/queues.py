@@ -10,9 +10,9 @@ from typing import Final, Generic, TypeVar
 from beanstalk_twisted.binlog.cold import ColdJobs
 from beanstalk_twisted.binlog.records.jobs import READY, State
 from beanstalk_twisted.jobs.figures import BOUNDS_NS, TubeTimes
-from beanstalk_twisted.jobs.job import BURIED, DELAYED, Job
+from beanstalk_twisted.jobs.job import DELAYED, Job
 from beanstalk_twisted.jobs.ordered import OrderedJobs
-from beanstalk_twisted.jobs.tube import URGENT_BELOW, Tube, TubeList
+from beanstalk_twisted.jobs.tube import DEFAULT, URGENT_BELOW, Tube, TubeList
 
 SPARE_STALE: Final = 1024
 """Stale entries that are never worth a rebuild."""
@@ -74,20 +74,28 @@ class DueTimes(Generic[Owner]):
 class Queues:
     """Lets jobs into the queues of their tubes.
 
-    :ivar counts: how many jobs are in each state; ``urgent`` how many are ready and urgent.  Not a
-        `Counter`, which takes seven times as long to count one.
+    :ivar reserved: how many jobs are reserved; ``delayed`` and ``buried`` likewise.
+    :ivar urgent: how many are ready and urgent.
     :ivar last_buried_ns: the time of the newest burial; the next one is later.
     """
 
     def __init__(self) -> None:
         self.tubes = TubeList()
-        self.counts = dict.fromkeys(State, 0)
-        self.urgent = self.last_buried_ns = 0
+        self.reserved = self.delayed = self.buried = self.urgent = self.last_buried_ns = 0
+
+    def default(self) -> Tube:
+        return self.tubes.get_or_make(DEFAULT)
+
+    def define(self, tube_id: int, name: bytes) -> None:
+        """A log names a tube.  If it names one twice, the first was forgotten in between."""
+        known = self.tubes.find(name)
+        if known is not None:
+            self.tubes.drop(known)
+        self.tubes.make(tube_id, name)
 
     def enqueue(
         self, tube: Tube, state: State, priority: int, deadline_ns: int, job_id: int
     ) -> None:  # fmt: skip
-        self.counts[state] += 1
         if state is READY:
             if tube.ready.add(priority, job_id) and tube.listeners:
                 tube.tell()
@@ -95,16 +103,16 @@ class Queues:
                 self.urgent += 1
                 tube.urgent += 1
         elif state is DELAYED:
+            self.delayed += 1
             tube.delayed.add(deadline_ns, job_id)
         else:
+            self.buried += 1
             self.last_buried_ns = max(self.last_buried_ns, deadline_ns)
             tube.buried.add(deadline_ns, job_id)
 
-    def count_ready(self, tube: Tube, priority: int, change: int) -> None:
-        self.counts[READY] += change
-        if priority < URGENT_BELOW:
-            self.urgent += change
-            tube.urgent += change
+    def count_urgent(self, tube: Tube, change: int) -> None:
+        self.urgent += change
+        tube.urgent += change
 
     def enqueue_all(self, jobs: ColdJobs) -> None:
         queues: dict[tuple[int, int], list[tuple[int, int]]] = {}
@@ -127,11 +135,11 @@ class Queues:
         majors, ids = array("q", [job[0] for job in jobs]), array("Q", [job[1] for job in jobs])
         if state == DELAYED:
             tube.delayed.add_all(majors, ids)
-            self.counts[DELAYED] += len(jobs)
+            self.delayed += len(jobs)
         else:
             self.last_buried_ns = max(self.last_buried_ns, majors[-1])
             tube.buried.add_all(majors, ids)
-            self.counts[BURIED] += len(jobs)
+            self.buried += len(jobs)
 
     def enqueue_ready(self, tube: Tube, jobs: list[tuple[int, int]]) -> None:
         """:param jobs: priorities and ids of jobs of the tube; at least one."""
@@ -139,7 +147,7 @@ class Queues:
         majors, ids = array("q", [job[0] for job in jobs]), array("Q", [job[1] for job in jobs])
         if tube.ready.add_all(majors, ids) and tube.listeners:
             tube.tell()
-        self._count_many_ready(tube, len(jobs), bisect_left(majors, URGENT_BELOW))
+        self.count_urgent(tube, bisect_left(majors, URGENT_BELOW))
 
     def enqueue_run(self, tube: Tube, priority: int, job_ids: list[int]) -> None:
         """As `enqueue_ready`, for jobs of one priority.
@@ -148,13 +156,8 @@ class Queues:
         """
         if tube.ready.add_run(priority, job_ids) and tube.listeners:
             tube.tell()
-        count = len(job_ids)
-        self._count_many_ready(tube, count, count if priority < URGENT_BELOW else 0)
-
-    def _count_many_ready(self, tube: Tube, count: int, urgent: int) -> None:
-        self.counts[READY] += count
-        self.urgent += urgent
-        tube.urgent += urgent
+        if priority < URGENT_BELOW:
+            self.count_urgent(tube, len(job_ids))
 
     def count_ages(self, jobs: ColdJobs, tubes: list[Tube]) -> None:
         """:param tubes: those that the jobs are in.  At a start their policies are not known."""

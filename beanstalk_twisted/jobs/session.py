@@ -5,9 +5,12 @@ from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final
 
 from beanstalk_twisted.jobs.figures import USUAL_NS, ProcessingTime
-from beanstalk_twisted.jobs.ordered import OrderedJobs
+from beanstalk_twisted.jobs.ordered import ID_MASK, OrderedJobs
 from beanstalk_twisted.jobs.quota import Quota
 from beanstalk_twisted.jobs.tube import MANY_TUBES, SPARE_OLD, ReadyIndex, Tube, TubeIndex, Waiter
+
+FEW_JOBS: Final = 16
+"""A session that holds more keeps their deadlines in order: a look at so many takes 1 us."""
 
 MAX_U64: Final = (1 << 64) - 1
 
@@ -183,7 +186,7 @@ class Session(Waiter):
     """One connection's place in the queue.
 
     :ivar number: from 1 in each run of the server.
-    :ivar reserved: ids of the jobs it holds, in the order it got them, with their first deadlines.
+    :ivar reserved: ids of the jobs it holds, in the order it got them, with their deadlines.
     :ivar mode: how a tube is chosen of those that it watches: `FIFO`, `WEIGHTED` or
         `WEIGHTED_FAIR`.
     :ivar is_producer: whether it has put; ``is_worker`` whether it has reserved.
@@ -206,10 +209,11 @@ class Session(Waiter):
     """
 
     __slots__ = (
-        "_deadlines", "_next_share", "_ready_index", "_weighted", "_weights", "awaited_id",
-        "has_answer", "has_ended", "hears_deadlines", "is_busy", "is_doubtful", "is_half_closed",
-        "is_producer", "is_worker", "may_put_into", "may_reserve", "mode", "number", "quota",
-        "reserved", "timeout_ns", "using", "waits_from_ns", "wanted", "watching", "watching_order",
+        "_deadlines", "_firsts", "_next_share", "_ready_index", "_weighted", "_weights",
+        "awaited_id", "has_answer", "has_ended", "hears_deadlines", "is_busy", "is_doubtful",
+        "is_half_closed", "is_producer", "is_worker", "may_put_into", "may_reserve", "mode",
+        "number", "quota", "reserved", "timeout_ns", "using", "waits_from_ns", "wanted", "watching",
+        "watching_order",
     )  # fmt: skip
 
     def __init__(self, number: int, default: Tube, *, hears_deadlines: bool = True) -> None:
@@ -229,7 +233,10 @@ class Session(Waiter):
         self.timeout_ns: int | None = None
         self.waits_from_ns = self.wanted = 0
         self.has_ended = False
-        self._deadlines = OrderedJobs()
+        # None while it holds few jobs: to keep those in order takes longer than to look at all.
+        self._deadlines: OrderedJobs | None = None
+        # Of jobs with longer deadlines than at first, the first ones.
+        self._firsts: dict[int, int] = {}
         self._ready_index: TubeIndex | None = None
         self.mode = FIFO
         # The same index if it is one of weights; weights, 1 for others; see `WeightedIndex`.
@@ -308,31 +315,31 @@ class Session(Waiter):
             self._next_share = self._weighted.next_number
         self._ready_index = self._weighted = index
 
-    def best_key(self) -> int | None:
-        """The key of the best ready job among the watched tubes that are open, with weights of the
-        tube whose turn it is.  Whoever does not reserve it calls `forgo`.
+    def best_id(self) -> int | None:
+        """The best ready job among the watched tubes that are open, with weights of the tube whose
+        turn it is.  Whoever does not reserve it calls `forgo`.
         """
-        if self._ready_index is None and len(self.watching) > MANY_TUBES:
+        if self._ready_index is None and len(self.watching_order) > MANY_TUBES:
             self._ready_index = ReadyIndex(self.watching)
         if self._ready_index is not None:
-            return self._ready_index.first()
-        best = None
-        for tube in self.watching:
-            if tube.ready.count and not tube.is_closed:
-                key = tube.ready.first()
-                if best is None or (key is not None and key < best):
-                    best = key
-        return best
+            key = self._ready_index.first()
+            return None if key is None else key & ID_MASK
+        best: OrderedJobs | None = None
+        for tube in self.watching_order:
+            ready = tube.ready
+            if ready.count and not tube.is_closed and (best is None or ready.is_before(best)):
+                best = ready
+        return None if best is None else best.first_id()
 
     def forgo(self) -> None:
-        """The job of the last `best_key` is not reserved: it is still the same tube's turn."""
+        """The job of the last `best_id` is not reserved: it is still the same tube's turn."""
         if self._weighted is not None:
             self._weighted.forgo()
 
     def has_open_job(self) -> bool:
-        key = self.best_key()
+        job_id = self.best_id()
         self.forgo()
-        return key is not None
+        return job_id is not None
 
     @property
     def reserving(self) -> int:
@@ -357,19 +364,41 @@ class Session(Waiter):
         self.reserved[job_id] = deadline_ns
         if self.quota is not None:
             self.quota.reserved += 1
-        self._deadlines.add(deadline_ns, job_id)
+        if self._deadlines is not None:
+            self._deadlines.add(deadline_ns, job_id)
+        elif len(self.reserved) > FEW_JOBS:
+            self._deadlines = OrderedJobs()
+            for each, each_ns in self.reserved.items():
+                self._deadlines.add(each_ns, each)
 
-    def hold_longer(self, job_id: int, old_ns: int, deadline_ns: int) -> None:
+    def hold_longer(self, job_id: int, deadline_ns: int) -> None:
         """Move the deadline of a held job; the job keeps its place."""
-        self._deadlines.discard(old_ns, job_id)
-        self._deadlines.add(deadline_ns, job_id)
+        old_ns = self.reserved[job_id]
+        self._firsts.setdefault(job_id, old_ns)
+        self.reserved[job_id] = deadline_ns
+        if self._deadlines is not None:
+            self._deadlines.discard(old_ns, job_id)
+            self._deadlines.add(deadline_ns, job_id)
 
-    def let_go(self, job_id: int, deadline_ns: int) -> None:
-        del self.reserved[job_id]
+    def let_go(self, job_id: int) -> None:
+        deadline_ns = self.reserved.pop(job_id)
         if self.quota is not None:
             self.quota.reserved -= 1
-        self._deadlines.discard(deadline_ns, job_id)
+        if self._firsts:
+            self._firsts.pop(job_id, None)
+        if self._deadlines is not None:
+            self._deadlines.discard(deadline_ns, job_id)
+            if not self.reserved:
+                self._deadlines = None
+
+    def was_given_until(self, job_id: int) -> int:
+        """:return: the first deadline of a job that it holds."""
+        return self._firsts.get(job_id, self.reserved[job_id])
 
     def first_deadline(self) -> tuple[int, int] | None:
         """The earliest deadline among its jobs, ns, and that job's id."""
-        return self._deadlines.first_pair()
+        if self._deadlines is not None:
+            return self._deadlines.first_pair()
+        if not self.reserved:
+            return None
+        return min(zip(self.reserved.values(), self.reserved, strict=True))

@@ -27,13 +27,14 @@ from beanstalk_twisted.jobs.figures import (
     WATCH_BYTES,
     LiveBytes,
 )
-from beanstalk_twisted.jobs.job import BURIED, DELAYED, LEGAL_MOVES, NS, Job
+from beanstalk_twisted.jobs.job import BURIED, DELAYED, LEGAL_MOVES, NS, STATES, Job, Row, row_of
 from beanstalk_twisted.jobs.limits import ConcurrencyKeys, Groups
 from beanstalk_twisted.jobs.ordered import OrderedJobs
+from beanstalk_twisted.jobs.pages import CREATED, DEADLINE, LSN, PRIORITY, SEGMENT, SIZE, STATE
 from beanstalk_twisted.jobs.queues import DeadLetters, JobTimes, Queues
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.table import JobTable
-from beanstalk_twisted.jobs.tube import DEFAULT, Tube
+from beanstalk_twisted.jobs.tube import URGENT_BELOW, Tube
 from beanstalk_twisted.jobs.unique_keys import UniqueKeys
 
 REMAKES: Final = frozenset({Kind.MOVE, Kind.UPDATE})
@@ -44,8 +45,9 @@ class QueueState(Queues):
     """All that a log makes durable, and the sessions that hold reserved jobs.
 
     `apply` sets a job to an image: a live command logs the image first, replay applies the one it
-    has read.  `apply_kicks` and `apply_cold` do the same for many jobs at once.  Only one change
-    needs no image: a delayed job becomes ready when its time has come (`promote`).
+    has read.  `put` and `move` do so without an image, `apply_kicks` and `apply_cold` for many jobs
+    at once.  Only one change is not logged: a delayed job becomes ready when its time has come
+    (`promote`).
 
     :ivar live: where in the log the living jobs are.
     :ivar watches: how many tubes sessions watch beside one each, which is part of what a connection
@@ -71,6 +73,15 @@ class QueueState(Queues):
         self.tagged = self.described = self.ruled = self.watches = 0
         self.awaited: dict[int, Callable[[Job], None]] = {}
         self.times: JobTimes | None = None
+
+    @property
+    def counts(self) -> dict[State, int]:
+        """How many jobs are in each state."""
+        aside = self.reserved + self.delayed + self.buried
+        return {
+            GONE: 0, READY: self.jobs.count - aside, RESERVED: self.reserved,
+            BURIED: self.buried, DELAYED: self.delayed,
+        }  # fmt: skip
 
     @property
     def is_extended(self) -> bool:
@@ -105,20 +116,12 @@ class QueueState(Queues):
 
     def note_run(self, session: Session, job: Job, tube: Tube, now_ns: int) -> None:
         """A session deletes a job of a tube: note how long it held it, if it does."""
-        first_deadline_ns = session.reserved.get(job.job_id)
-        if first_deadline_ns is not None:
-            took_ns = now_ns - first_deadline_ns + job.ttr_s * NS
+        if job.job_id in session.reserved:
+            took_ns = now_ns - session.was_given_until(job.job_id) + job.ttr_s * NS
             if tube.processing_time is not None:
                 tube.processing_time.note(took_ns)
             if self.times is not None:
                 self.times.note_run(tube, took_ns)
-
-    def define(self, tube_id: int, name: bytes) -> None:
-        """A log names a tube.  If it names one twice, the first was forgotten in between."""
-        known = self.tubes.find(name)
-        if known is not None:
-            self.tubes.drop(known)
-        self.tubes.make(tube_id, name)
 
     def load_tubes(self, tubes: Mapping[int, bytes], next_tube_id: int, next_job_id: int) -> None:
         """Make the tubes that a log names, before any job."""
@@ -137,24 +140,75 @@ class QueueState(Queues):
         :param segment: where the record lies, 0 without a log.
         :param job: the job, from whoever has it at hand; otherwise it is looked for.
         """
-        kind = image.kind
-        is_full = kind in FULL
-        if is_full:
-            may_rest = image.state is not RESERVED and image.tags is None
-            if may_rest and self.jobs.add_row(image, lsn, segment):
-                self._enter_new(image, segment)
-                if self.bodies.is_on:
-                    self.bodies.note(image.job_id, lsn)
+        kind, after, job_id = image.kind, image.state, image.job_id
+        if kind in FULL:
+            tube = self.tubes.by_id(image.tube_id)
+            may_rest = after is not RESERVED and image.tags is None
+            if may_rest and self.put(tube, job_id, image.body, row_of(image, lsn, segment)):
                 return
             if kind is Kind.COPY and self._is_as(image):
-                self.move_home(image.job_id, segment, lsn)
-                if self.bodies.is_on:
-                    self.bodies.note(image.job_id, lsn)
+                self.move_home(job_id, segment, lsn)
+                self.bodies.note(job_id, lsn)
                 return
-            if kind not in REMAKES and image.job_id in self.jobs:
-                self.move_home(image.job_id, segment, lsn)
+            job = self._make(image, lsn, segment, job)
+            self.bodies.note(job_id, lsn)
         if job is None:
-            job = self.jobs.get(image.job_id)
+            job = self.jobs.job(job_id)
+        if kind in WAITED_FOR:
+            job.lsn = lsn
+        sources, targets = LEGAL_MOVES[kind]
+        is_legal = (job.state in sources or kind in REMAKES) and after in targets
+        assert is_legal, (job_id, job.state, kind)
+        self._move(job, image)
+
+    def move(
+        self, job: Job, kind: Kind, after: State, reason: Reason, deadline_ns: int = 0,
+        holder: int = 0, priority: int | None = None, delay_s: int | None = None,
+    ) -> None:  # fmt: skip
+        """`apply` for the image of a job that `Job.image` makes, without it.
+        tests/jobs/test_state.py compares the two.
+        """
+        before, (sources, targets) = job.state, LEGAL_MOVES[kind]
+        assert before in sources and after in targets, (job.job_id, before, kind)
+        if before is after is RESERVED:
+            job.deadline_ns = deadline_ns
+            self.sessions[holder].hold_longer(job.job_id, deadline_ns)
+            return
+        tube = self.tubes.ids[job.tube_id]
+        self._leave(job, tube, after)
+        if after is GONE:
+            job.state, job.holder = GONE, 0
+            self._end(job, tube)
+            return
+        job.change(kind, after, reason, deadline_ns, holder, priority, delay_s)
+        self._enter(job, tube)
+
+    def put(self, tube: Tube, job_id: int, body: bytes, row: Row) -> bool:
+        """A job that nobody holds, and that has no tags, comes into its tube.
+
+        :return: whether it was not there yet, and can rest; otherwise nothing has changed.
+        """
+        if not self.jobs.add_row(job_id, body, row):
+            return False
+        segment, size = row[SEGMENT], row[SIZE]
+        if segment:
+            self.live.enter(segment, size)
+        self.enqueue(tube, STATES[row[STATE]], row[PRIORITY], row[DEADLINE], job_id)
+        tube.body_bytes += size
+        if tube.quotas is not None:
+            tube.count_for_quotas(1, size)
+        if tube.totals is not None:
+            tube.totals.enter_cold(job_id, row[CREATED])
+        if self.bodies.is_on:
+            self.bodies.note(job_id, row[LSN])
+        return True
+
+    def _make(self, image: JobImage, lsn: int, segment: int, job: Job | None) -> Job:
+        """:return: the job of a full record, with all that no other record says."""
+        kind = image.kind
+        if kind not in REMAKES and image.job_id in self.jobs:
+            self.move_home(image.job_id, segment, lsn)
+        job = job or self.jobs.get(image.job_id)
         if job is None:
             job = Job.new(image, lsn, segment)
             self.jobs.add(job)
@@ -164,14 +218,7 @@ class QueueState(Queues):
         elif kind in REMAKES:
             self._remake(job, image, segment)
             job.full_lsn = lsn
-        if is_full and self.bodies.is_on:
-            self.bodies.note(image.job_id, lsn)
-        if kind in WAITED_FOR:
-            job.lsn = lsn
-        sources, targets = LEGAL_MOVES[kind]
-        is_legal = (job.state in sources or kind in REMAKES) and image.state in targets
-        assert is_legal, (job.job_id, job.state, kind)
-        self._move(job, image)
+        return job
 
     def follow(self, image: JobImage, lsn: int, segment: int, now_ns: int) -> None:
         """`apply` for a record of another server's log, after which the job is as a start would
@@ -209,14 +256,16 @@ class QueueState(Queues):
         if tube.totals is not None and tube.totals.aside:
             for job_id in job_ids:
                 tube.totals.come_back(self.jobs.job(job_id))
-        priorities = self.jobs.kick(job_ids, lsn)
+        ordered = sorted(job_ids)
+        priorities = self.jobs.kick(job_ids, lsn, in_order=ordered == job_ids)
         queue.discard_firsts(len(job_ids))
-        self.counts[state] -= len(job_ids)
+        self.buried -= len(job_ids) if state is BURIED else 0
+        self.delayed -= len(job_ids) if state is DELAYED else 0
         if not tagged and priorities.count(priorities[0]) == len(priorities):
-            self.enqueue_run(tube, priorities[0], sorted(job_ids))
+            self.enqueue_run(tube, priorities[0], ordered)
             return
         for job in tagged:
-            self._enter_tagged(job, tube)
+            self._enter(job, tube)
         others = {job.job_id for job in tagged}
         keys = zip(priorities, job_ids, strict=True)
         jobs = [key for key in keys if key[1] not in others]
@@ -275,27 +324,20 @@ class QueueState(Queues):
         self.ruled += bool(record.rules) - bool(tube.rules)
         tube.rules = record.rules
 
-    def promote(self, job_id: int) -> Tube:
-        job = self.jobs.get(job_id)
-        assert job is not None and job.state is State.DELAYED
-        tube = self.tubes.by_id(job.tube_id)
-        if job.tags is not None:
-            self.groups.leave_state(job)
-        self._leave(job, tube)
-        job.state = State.READY
-        job.deadline_ns = 0
-        self.jobs.keep(job)
-        if job.tags is None:
-            self._enter(job, tube)
-        else:
-            self._enter_tagged(job, tube)
-        return tube
+    def promote(self, job_id: int) -> None:
+        job = self.jobs.job(job_id)
+        assert job.state is DELAYED
+        self._queue(job, READY, 0)
 
     def withhold(self, job: Job, until_ns: int) -> None:
         """Delay a job that no session holds, as no record says."""
-        self._move(job, job.image(
-            Kind.COPY, State.DELAYED, Reason.NONE, job.created_ns, deadline_ns=until_ns
-        ))  # fmt: skip
+        self._queue(job, DELAYED, until_ns)
+
+    def _queue(self, job: Job, after: State, deadline_ns: int) -> None:
+        tube = self.tubes.by_id(job.tube_id)
+        self._leave(job, tube, after)
+        job.state, job.deadline_ns = after, deadline_ns
+        self._enter(job, tube)
 
     def move_home(self, job_id: int, segment: int, lsn: int = 0) -> None:
         """A job's newest full record is now in another log segment, or the key that it has left.
@@ -305,53 +347,30 @@ class QueueState(Queues):
         job = self.jobs.look(job_id)
         if job is None:
             self.unique.move_home(job_id, segment)
-        else:
-            self.live.leave(self.jobs.rehome(job_id, segment, lsn), job.data_bytes)
-            self.live.enter(segment, job.data_bytes)
-
-    def default(self) -> Tube:
-        return self.tubes.get_or_make(DEFAULT)
+            return
+        self.live.leave(self.jobs.rehome(job_id, segment, lsn), job.data_bytes)
+        self.live.enter(segment, job.data_bytes)
 
     def _move(self, job: Job, image: JobImage) -> None:
         """A job that stays reserved keeps its place among those its session holds."""
-        before, after = job.state, image.state
-        if before is after is RESERVED and job.holder == image.connection:
-            old_ns = job.deadline_ns
+        after = image.state
+        if job.state is after is RESERVED and job.holder == image.connection:
             job.become(image)
-            self.sessions[job.holder].hold_longer(job.job_id, old_ns, job.deadline_ns)
+            self.sessions[job.holder].hold_longer(job.job_id, job.deadline_ns)
             return
-        tube = self.tubes.by_id(image.tube_id)
-        if job.tags is None:
-            self._leave(job, tube)
-            if after is GONE:
-                job.state, job.holder = GONE, 0
-                self._end(job, tube)
-            elif after is RESERVED or not self.jobs.rest(job, image):
-                job.become(image)
-                self.jobs.hold(job)
-                self._enter(job, tube)
-            else:
-                self.enqueue(tube, after, image.priority, image.deadline_ns, image.job_id)
-                if after is BURIED and self.awaited:
-                    self._tell_end(image.job_id)
-        else:
-            self._leave_tagged(job, tube, is_taken=after is RESERVED)
-            job.become(image)
-            if after is GONE:
-                self._end(job, tube)
-            else:
-                self.jobs.keep(job)
-                self._enter_tagged(job, tube)
+        tube = self.tubes.ids[image.tube_id]
+        self._leave(job, tube, after)
+        job.become(image)
+        self._enter(job, tube)
 
     def _remake(self, job: Job, image: JobImage, segment: int) -> None:
         """Give a job another tube, body and tags; its state is GONE until `_enter`."""
         assert job.state in LEGAL_MOVES[image.kind][0], (job.job_id, image.kind)
         tube = self.tubes.by_id(job.tube_id)
         self.live.leave(job.segment, job.data_bytes)
-        if job.tags is None:
-            self._leave(job, tube)
-        else:
-            self._leave_tagged(job, tube, is_taken=False)
+        self._leave(job, tube, GONE)
+        job.state = GONE
+        if job.tags is not None:
             self._leave_tags(job)
         tube.count(-1, -job.body_bytes)
         if tube.totals is not None:
@@ -383,90 +402,83 @@ class QueueState(Queues):
         if tags.group:
             self.groups.leave(tags.group)
 
-    def _leave_tagged(self, job: Job, tube: Tube, *, is_taken: bool) -> None:
-        assert job.tags is not None
-        self.groups.leave_state(job)
-        key, state = job.tags.concurrency_key, job.state
-        if state is BURIED:
-            self.dead_letters.leave_buried(job)
-        if key and state is READY:
-            job.state = GONE
-            self.concurrency.leave(job, tube, is_taken=is_taken)
-            self.count_ready(tube, job.priority, -1)
-            return
-        self._leave(job, tube)
-        if key and state is RESERVED:
-            self.concurrency.end(key)
-
-    def _enter_tagged(self, job: Job, tube: Tube) -> None:
-        assert job.tags is not None
-        key = job.tags.concurrency_key
-        self.groups.enter_state(job)
-        if key and job.state is READY:
-            self.concurrency.enter(job, tube)
-            self.count_ready(tube, job.priority, 1)
-            return
-        self._enter(job, tube)
-        if key and job.state is RESERVED:
-            self.concurrency.begin(key)
-        if job.state is BURIED:
-            self.dead_letters.enter_buried(job)
-
     def _is_as(self, image: JobImage) -> bool:
         """Whether a COPY says nothing new of its job, but where it is."""
         job = self.jobs.look(image.job_id)
         return job is not None and job.copy() == image
 
-    def _enter_new(self, image: JobImage, segment: int) -> None:
-        tube, size = self.tubes.by_id(image.tube_id), len(image.body)
-        if segment:
-            self.live.enter(segment, size)
-        self.enqueue(tube, image.state, image.priority, image.deadline_ns, image.job_id)
-        tube.body_bytes += size
-        if tube.quotas is not None:
-            tube.count_for_quotas(1, size)
-        if tube.totals is not None:
-            tube.totals.enter_cold(image.job_id, image.ts_ns)
+    def _leave(self, job: Job, tube: Tube, after: State) -> None:
+        """Take a job out of its queue, if it is in one.
 
-    def _leave(self, job: Job, tube: Tube) -> None:
-        """Take a job out of its queue, if it is in one; its state is GONE until `_enter`."""
-        state, job.state = job.state, GONE
+        :param after: its next state; GONE if that is not known.
+        """
+        state, tags = job.state, job.tags
+        if tags is not None:
+            self.groups.leave_state(job)
+            if state is BURIED:
+                self.dead_letters.leave_buried(job)
+            elif state is RESERVED and tags.concurrency_key:
+                self.concurrency.end(tags.concurrency_key)
         if state is READY:
-            tube.ready.discard(job.priority, job.job_id)
-            self.count_ready(tube, job.priority, -1)
-            return
-        if state is RESERVED:
-            self.sessions[job.holder].let_go(job.job_id, job.deadline_ns)
+            if tags is None or not tags.concurrency_key:
+                tube.ready.discard(job.priority, job.job_id)
+            else:
+                self.concurrency.leave(job, tube, is_taken=after is RESERVED)
+            if job.priority < URGENT_BELOW:
+                self.urgent -= 1
+                tube.urgent -= 1
+        elif state is RESERVED:
+            self.sessions[job.holder].let_go(job.job_id)
+            self.reserved -= 1
             tube.reserved -= 1
             if tube.totals is not None:
                 tube.totals.enter(job)
-        elif state is DELAYED:
-            tube.delayed.discard(job.deadline_ns, job.job_id)
-            if tube.totals is not None:
-                tube.totals.come_back(job)
-        elif state is BURIED:
-            tube.buried.discard(job.deadline_ns, job.job_id)
-            if tube.totals is not None:
-                tube.totals.come_back(job)
-        else:
+        elif state is GONE:
             tube.count(1, job.body_bytes)
             if tube.totals is not None:
                 tube.totals.enter(job)
-            return
-        self.counts[state] -= 1
+        else:
+            if state is DELAYED:
+                self.delayed -= 1
+                tube.delayed.discard(job.deadline_ns, job.job_id)
+            else:
+                self.buried -= 1
+                tube.buried.discard(job.deadline_ns, job.job_id)
+            if tube.totals is not None:
+                tube.totals.come_back(job)
 
     def _enter(self, job: Job, tube: Tube) -> None:
-        state = job.state
+        """Let a job into the queue of its state, after `_leave`."""
+        state, tags = job.state, job.tags
+        if state is GONE:
+            self._end(job, tube)
+            return
+        if tags is not None:
+            self.jobs.hold(job)
+            self.groups.enter_state(job)
         if state is RESERVED:
-            self.counts[state] += 1
+            if tags is None:
+                self.jobs.hold(job)
+            elif tags.concurrency_key:
+                self.concurrency.begin(tags.concurrency_key)
             self.sessions[job.holder].hold(job.job_id, job.deadline_ns)
+            self.reserved += 1
             tube.reserved += 1
             if tube.totals is not None:
                 tube.totals.leave(job)
             return
-        self.enqueue(tube, state, job.priority, job.deadline_ns, job.job_id)
-        if state is BURIED and self.awaited:
-            self._tell_end(job.job_id)
+        if tags is None:
+            self.jobs.keep(job)
+        if state is READY and tags is not None and tags.concurrency_key:
+            self.concurrency.enter(job, tube)
+            self.count_urgent(tube, job.priority < URGENT_BELOW)
+        else:
+            self.enqueue(tube, state, job.priority, job.deadline_ns, job.job_id)
+        if state is BURIED:
+            if tags is not None:
+                self.dead_letters.enter_buried(job)
+            if self.awaited:
+                self._tell_end(job)
 
     def _end(self, job: Job, tube: Tube) -> None:
         self.jobs.remove(job)
@@ -480,11 +492,9 @@ class QueueState(Queues):
         if job.tags is not None:
             self._leave_tags(job)
         if self.awaited:
-            told = self.awaited.pop(job.job_id, None)
-            if told is not None:
-                told(job)
+            self._tell_end(job)
 
-    def _tell_end(self, job_id: int) -> None:
-        told = self.awaited.pop(job_id, None)
+    def _tell_end(self, job: Job) -> None:
+        told = self.awaited.pop(job.job_id, None)
         if told is not None:
-            told(self.jobs.job(job_id))
+            told(job)

@@ -7,17 +7,15 @@ from typing import Final
 from beanstalk_twisted.binlog.cold import KICKED as KICKED_HEAD
 from beanstalk_twisted.binlog.cold import MAX_COUNT, ColdJobs, Run, kick_record
 from beanstalk_twisted.binlog.cold import kicks as kicks_of
-from beanstalk_twisted.binlog.records.jobs import GONE, READY, RESERVED, BodyPlace, JobImage
+from beanstalk_twisted.binlog.records.jobs import GONE, READY, RESERVED, BodyPlace
 from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.jobs.figures import (
     BODY_OBJECT_BYTES,
     HELD_BYTES,
-    HOT_JOB_BYTES,
     RESTING_JOB_BYTES,
-    data_memory_bytes,
     tags_memory_bytes,
 )
-from beanstalk_twisted.jobs.job import KICK, Job
+from beanstalk_twisted.jobs.job import KICK, Job, Row
 from beanstalk_twisted.jobs.pages import (
     FULL_LSN,
     FULL_LSN_AT,
@@ -29,17 +27,19 @@ from beanstalk_twisted.jobs.pages import (
     ROW,
     ROW_BYTES,
     SEGMENT_AT,
+    SIZE,
     STANDING,
+    STATE,
     STATE_AT,
     U32,
     JobFacts,
     Page,
-    pack,
     pack_all,
-    unpack,
 )
 
 PAGE_MASK: Final = PAGE_SIZE - 1
+READ: Final = ROW.unpack_from
+WRITE: Final = ROW.pack_into
 
 
 class JobTable:
@@ -55,20 +55,27 @@ class JobTable:
     counted more often than a row can say.  `get` makes a `Job` of a row, for reading or for whoever
     changes it; what the change has made of it is kept by `keep`, as a row or as it is.
 
-    :ivar count: how many there are.
-    :ivar memory_bytes: of memory that they take, with their bodies, places in queues and tags:
-        counted, not measured; ``loaded_bytes`` of the bodies that are in memory, ``absent_bytes``
-        of those that are in the log only.
+    :ivar count: how many there are; ``held`` how many of them are a `Job`.
+    :ivar loaded_bytes: of the bodies that are in memory; ``absent_bytes`` of those that are in the
+        log only, which ``absent`` jobs have; ``tags_bytes`` what tags take of memory.
     :ivar keeps_places: whether whoever adds jobs of a log is to tell the LSNs of their full
         records: their bodies may leave memory.
     """
 
     def __init__(self) -> None:
-        self.memory_bytes = self.loaded_bytes = self.absent_bytes = 0
+        self.count = self.held = self.absent = 0
+        self.loaded_bytes = self.absent_bytes = self.tags_bytes = 0
         self.keeps_places = False
         self._pages: dict[int, Page] = {}
-        self.count = 0
         self._newest = Page(-1)
+
+    @property
+    def memory_bytes(self) -> int:
+        """What they take of memory, with their bodies, places in queues and tags: counted, not
+        measured.
+        """
+        rows = RESTING_JOB_BYTES * self.count + HELD_BYTES * self.held
+        return rows + self.tags_bytes + self.loaded_bytes - BODY_OBJECT_BYTES * self.absent
 
     def __len__(self) -> int:
         return self.count
@@ -100,7 +107,9 @@ class JobTable:
         entry = page.entries[slot]
         if isinstance(entry, Job):
             return entry
-        return unpack(job_id, page.rows, slot * ROW_BYTES, entry)
+        row = READ(page.rows, slot * ROW_BYTES)
+        # Not by `__new__` alone, which calls `__init__` where this is compiled.
+        return Job(job_id, entry, None, row) if row[STATE] else None
 
     def kicks(
         self, job_ids: Sequence[int], tube_id: int, connection: int, now_ns: int
@@ -122,29 +131,41 @@ class JobTable:
             ))  # fmt: skip
         return Run(KICK, now_ns, min(job_ids), max(job_ids), b"".join(records))
 
-    def kick(self, job_ids: Sequence[int], lsn: int) -> list[int]:
+    def kick(self, job_ids: list[int], lsn: int, *, in_order: bool) -> list[int]:
         """These jobs are kicked.
 
+        :param in_order: whether their ids are ascending.
         :param lsn: of the first one's record, the others' follow; 0 if they are known durable.
         :return: their priorities.
         """
-        pages, step = self._pages, 1 if lsn else 0
-        standing, set_kicked = STANDING.unpack_from, KICKED.pack_into
-        priorities = []
-        for job_id in job_ids:
-            rows, at = pages[job_id >> PAGE_BITS].rows, (job_id & PAGE_MASK) * ROW_BYTES
-            kicks, state, priority = standing(rows, at)
-            if state and kicks < MAX_COUNT:
-                set_kicked(rows, at + KICKED_AT, lsn, 0, kicks + 1, READY)
-            else:
-                job = self.job(job_id)
-                job.state, job.deadline_ns, job.lsn = READY, 0, lsn
-                job.kicks += 1
-                self.keep(job)
-                priority = job.priority
-            priorities.append(priority)
-            lsn += step
+        pages, step, at, end = self._pages, 1 if lsn else 0, 0, len(job_ids)
+        priorities: list[int] = []
+        while at < end:
+            job_id = job_ids[at]
+            page, slot = pages[job_id >> PAGE_BITS], job_id & PAGE_MASK
+            kicked = None
+            last = at + PAGE_SIZE - 1
+            if in_order and not slot and last < end and job_ids[last] == job_id + PAGE_MASK:
+                kicked = page.kick(lsn)
+            if kicked is None:
+                kicked = [self._kick_one(page, job_id, lsn)]
+            priorities += kicked
+            at += len(kicked)
+            lsn += step * len(kicked)
         return priorities
+
+    def _kick_one(self, page: Page, job_id: int, lsn: int) -> int:
+        """:return: the job's priority."""
+        rows, at = page.rows, (job_id & PAGE_MASK) * ROW_BYTES
+        kicks, state, priority = STANDING.unpack_from(rows, at)
+        if state and kicks < MAX_COUNT:
+            KICKED.pack_into(rows, at + KICKED_AT, lsn, 0, kicks + 1, READY)
+            return int(priority)
+        job = self.job(job_id)
+        job.state, job.deadline_ns, job.lsn = READY, 0, lsn
+        job.kicks += 1
+        self.keep(job)
+        return job.priority
 
     def job(self, job_id: int) -> Job:
         job = self.get(job_id)
@@ -163,13 +184,11 @@ class JobTable:
             return entry.body_bytes, entry.tags is not None
         return page.body_bytes(slot), False
 
-    def add_row(self, image: JobImage, lsn: int, segment: int) -> bool:
+    def add_row(self, job_id: int, body: bytes, row: Row) -> bool:
         """A new job that nobody holds, and that has no tags.
 
         :return: whether it was not there yet, and can rest; otherwise nothing has changed.
         """
-        (_, state, _, priority, job_id, ts_ns, deadline_ns, delay_s, ttr_s, tube_id,
-         reserves, timeouts, releases, buries, kicks, _, body, _) = image  # fmt: skip
         page = self._pages.get(job_id >> PAGE_BITS)
         if page is None:
             page = self._new_page(job_id >> PAGE_BITS)
@@ -177,20 +196,15 @@ class JobTable:
         at = slot * ROW_BYTES
         if page.entries[slot] is not None or page.rows[at + STATE_AT]:
             return False
-        size = len(body)
         try:
-            ROW.pack_into(
-                page.rows, at, ts_ns, lsn, deadline_ns, kicks, state, priority, delay_s, ttr_s,
-                tube_id, segment, size, lsn, reserves, timeouts, releases, buries,
-            )  # fmt: skip
+            WRITE(page.rows, at, *row)
         except struct.error:
             page.rows[at + STATE_AT] = GONE
             return False
         page.entries[slot] = body
         page.count += 1
         self.count += 1
-        self.memory_bytes += RESTING_JOB_BYTES + size
-        self.loaded_bytes += size
+        self.loaded_bytes += row[SIZE]
         return True
 
     def add_all_cold(self, jobs: ColdJobs) -> None:
@@ -211,10 +225,9 @@ class JobTable:
                 page.count += 1
                 at += ROW_BYTES
         self.count += count
-        self.memory_bytes += RESTING_JOB_BYTES * count + jobs.body_bytes
         self.loaded_bytes += jobs.body_bytes
         if jobs.are_left:
-            self._count_loaded(-jobs.body_bytes, -BODY_OBJECT_BYTES * jobs.bodies.count(None))
+            self._count_loaded(-jobs.bodies.count(None), -jobs.body_bytes)
 
     def _fill(self, first: int, rows: memoryview, bodies: Sequence[bytes | None]) -> None:
         at, end = 0, len(bodies)
@@ -258,40 +271,29 @@ class JobTable:
         page.entries[slot] = job
         page.count += 1
         self.count += 1
-        self.memory_bytes += HOT_JOB_BYTES + data_memory_bytes(job.body_bytes, job.tags)
+        self.held += 1
+        self.tags_bytes += tags_memory_bytes(job.tags)
         self.loaded_bytes += job.body_bytes
-
-    def rest(self, job: Job, image: JobImage) -> bool:
-        """A job has become what an image says, which nobody holds.
-
-        :param job: as it was before; it has no tags.
-        :return: whether it can rest; otherwise `keep` or `hold` comes next.
-        """
-        (_, state, _, priority, job_id, _, deadline_ns, delay_s, ttr_s, tube_id,
-         reserves, timeouts, releases, buries, kicks, _, _, _) = image  # fmt: skip
-        page, slot = self._pages[job_id >> PAGE_BITS], job_id & PAGE_MASK
-        try:
-            ROW.pack_into(
-                page.rows, slot * ROW_BYTES, job.created_ns, job.lsn, deadline_ns, kicks, state,
-                priority, delay_s, ttr_s, tube_id, job.segment, job.body_bytes, job.full_lsn,
-                reserves, timeouts, releases, buries,
-            )  # fmt: skip
-        except struct.error:
-            return False
-        if isinstance(page.entries[slot], Job):
-            page.entries[slot] = job.body
-            self.memory_bytes -= HELD_BYTES
-        return True
 
     def keep(self, job: Job) -> None:
         """A job that is there has changed: from now on it is so."""
-        page, slot = self._pages[job.job_id >> PAGE_BITS], job.job_id & PAGE_MASK
-        may_rest = job.state is not RESERVED and job.tags is None
-        if not (may_rest and pack(page.rows, slot * ROW_BYTES, job)):
+        if job.state is RESERVED or job.tags is not None:
             self.hold(job)
-        elif page.entries[slot] is job:
+            return
+        page, slot = self._pages[job.job_id >> PAGE_BITS], job.job_id & PAGE_MASK
+        try:
+            WRITE(
+                page.rows, slot * ROW_BYTES, job.created_ns, job.lsn, job.deadline_ns, job.kicks,
+                job.state, job.priority, job.delay_s, job.ttr_s, job.tube_id, job.segment,
+                job.body_bytes, job.full_lsn, job.reserves, job.timeouts, job.releases, job.buries,
+            )  # fmt: skip
+        except struct.error:
+            # A row cannot say how often all was done with it.
+            self.hold(job)
+            return
+        if page.entries[slot] is job:
             page.entries[slot] = job.body
-            self.memory_bytes -= HELD_BYTES
+            self.held -= 1
 
     def hold(self, job: Job) -> None:
         """The same of one that cannot rest: from now on it is this object."""
@@ -299,7 +301,7 @@ class JobTable:
         page.rows[slot * ROW_BYTES + STATE_AT] = GONE
         if page.entries[slot] is not job:
             page.entries[slot] = job
-            self.memory_bytes += HELD_BYTES
+            self.held += 1
 
     def remake(self, job: Job, body: bytes, tags: Tags | None) -> None:
         """Give a job that is there another body and other tags; `keep` comes next."""
@@ -308,11 +310,10 @@ class JobTable:
             page.entries[slot] = body
         before = 0 if job.body is None else job.body_bytes
         if job.body is None:
-            self.memory_bytes += BODY_OBJECT_BYTES
+            self.absent -= 1
         self.absent_bytes -= job.body_bytes - before
-        self.memory_bytes -= data_memory_bytes(before, job.tags)
+        self.tags_bytes += tags_memory_bytes(tags) - tags_memory_bytes(job.tags)
         job.body, job.body_bytes, job.tags = body, len(body), tags
-        self.memory_bytes += data_memory_bytes(job.body_bytes, tags)
         self.loaded_bytes += job.body_bytes - before
 
     def rehome(self, job_id: int, segment: int, lsn: int = 0) -> int:
@@ -376,7 +377,7 @@ class JobTable:
             entry.body = None
         else:
             page.entries[slot] = None
-        self._count_loaded(-len(body), -BODY_OBJECT_BYTES)
+        self._count_loaded(-1, -len(body))
         return True
 
     def drop_reserved(self, job_id: int, place: BodyPlace) -> bool:
@@ -401,31 +402,30 @@ class JobTable:
         else:
             assert entry is None and page.body_bytes(slot) == len(body)
             page.entries[slot] = body
-        self._count_loaded(len(body), BODY_OBJECT_BYTES)
+        self._count_loaded(1, len(body))
 
-    def _count_loaded(self, body_bytes: int, object_bytes: int) -> None:
-        self.memory_bytes += body_bytes + object_bytes
+    def _count_loaded(self, bodies: int, body_bytes: int) -> None:
+        """So many bodies have come into memory; a negative number has left it."""
         self.loaded_bytes += body_bytes
         self.absent_bytes -= body_bytes
+        self.absent -= bodies
 
     def remove(self, job: Job) -> None:
         job_id, size = job.job_id, job.body_bytes
         page, slot = self._pages[job_id >> PAGE_BITS], job_id & PAGE_MASK
-        memory_bytes = HOT_JOB_BYTES
-        if page.entries[slot] is not job:
+        if page.entries[slot] is job:
+            self.held -= 1
+        else:
             page.rows[slot * ROW_BYTES + STATE_AT] = 0
-            memory_bytes = RESTING_JOB_BYTES
         page.entries[slot] = None
         if job.body is None:
-            memory_bytes -= BODY_OBJECT_BYTES
+            self.absent -= 1
             self.absent_bytes -= size
         else:
-            memory_bytes += size
             self.loaded_bytes -= size
         if job.tags is not None:
-            memory_bytes += tags_memory_bytes(job.tags)
-        self.memory_bytes -= memory_bytes
-        page.count -= 1
+            self.tags_bytes -= tags_memory_bytes(job.tags)
         self.count -= 1
+        page.count -= 1
         if not page.count and page is not self._newest:
             del self._pages[job_id >> PAGE_BITS]

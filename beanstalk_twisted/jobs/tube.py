@@ -1,7 +1,7 @@
 """A tube: its jobs by state, the sessions that wait for them, and how many refer to it."""
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from types import MappingProxyType
 from typing import Final
@@ -280,7 +280,7 @@ class ReadyJobs:
 class TubeList:
     """All tubes, by name, by id and in the order that `list-tubes` shows.
 
-    :ivar by_id: gives the tube with an id that there is.
+    :ivar ids: the tubes by their ids; for reading only.  `by_id` gives one that is there.
     :ivar with_waiters: how many tubes sessions have waited for.
     :ivar made: called with each new tube.
     :ivar quotas_of: says whose tube one with a name is, before it is made; None: nobody's.
@@ -288,8 +288,8 @@ class TubeList:
 
     def __init__(self) -> None:
         self._by_name: dict[bytes, Tube] = {}
-        self._by_id: dict[int, Tube] = {}
-        self.by_id = self._by_id.__getitem__
+        self.ids: dict[int, Tube] = {}
+        self.by_id = self.ids.__getitem__
         self.in_order: list[Tube] = []
         self.next_tube_id = 1
         self.with_waiters = 0
@@ -303,14 +303,10 @@ class TubeList:
         return self._by_name.get(name)
 
     def has_id(self, tube_id: int) -> bool:
-        return tube_id in self._by_id
-
-    @property
-    def ids(self) -> Container[int]:
-        return self._by_id
+        return tube_id in self.ids
 
     def is_defined(self, tube_id: int, segment: int) -> bool:
-        tube = self._by_id.get(tube_id)
+        tube = self.ids.get(tube_id)
         return tube is not None and tube.defined_in == segment
 
     def clear(self) -> None:
@@ -318,7 +314,7 @@ class TubeList:
             tube.count_for(None)
         self.with_waiters = 0
         self._by_name.clear()
-        self._by_id.clear()
+        self.ids.clear()
         self.in_order.clear()
         self.next_tube_id = 1
 
@@ -333,7 +329,7 @@ class TubeList:
         return tube if tube is not None else self.make(self._take_id(), name)
 
     def make(self, tube_id: int, name: bytes) -> Tube:
-        tube = self._by_name[name] = self._by_id[tube_id] = Tube(tube_id, name)
+        tube = self._by_name[name] = self.ids[tube_id] = Tube(tube_id, name)
         tube.place = len(self.in_order)
         self.in_order.append(tube)
         if self.quotas_of is not None:
@@ -346,7 +342,7 @@ class TubeList:
     def drop(self, tube: Tube) -> None:
         """Forget a tube.  The last one of the list takes its place, as in beanstalkd (ms.c)."""
         del self._by_name[tube.name]
-        del self._by_id[tube.tube_id]
+        del self.ids[tube.tube_id]
         self.with_waiters -= tube.waiters is not None
         if tube.quotas is not None:
             tube.count_for(None)
@@ -359,7 +355,7 @@ class TubeList:
         """The next id; after 2**32 tubes the ids of those that are gone are used again."""
         if self.next_tube_id >= 1 << 32:
             self.next_tube_id = 1
-        while self.next_tube_id in self._by_id:
+        while self.next_tube_id in self.ids:
             self.next_tube_id += 1
         return self.next_tube_id
 

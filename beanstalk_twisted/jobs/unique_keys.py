@@ -37,12 +37,12 @@ class UniqueKeys:
 
     :ivar most: how many there may be.
     :ivar lasting: how many living jobs have a key that will be remembered.
-    :ivar batches: how many keys are those of batches.
+    :ivar remembered: how many keys outlive their jobs; ``batches`` how many are those of batches.
     """
 
     def __init__(self, tubes: TubeList, live: LiveBytes) -> None:
         self.most = MAX_KEYS
-        self.lasting = self.batches = 0
+        self.lasting = self.batches = self.remembered = 0
         self._tubes = tubes
         self._live = live
         self._living: dict[Key, int] = {}
@@ -52,10 +52,6 @@ class UniqueKeys:
 
     def __len__(self) -> int:
         return len(self._living) + len(self._of_jobs)
-
-    @property
-    def remembered(self) -> int:
-        return len(self._of_jobs)
 
     def holder(self, tube_id: int, key: bytes, now_ns: int) -> int | None:
         """:return: the id of the job that has the key or had it, of a batch that of its first one;
@@ -121,6 +117,7 @@ class UniqueKeys:
             keys = self._remembered.setdefault(record.tube_id, {})
             keys[record.key] = Remembered(record, segment)
             self._of_jobs[record.job_id] = place
+            self.remembered += 1
             self.batches += bool(record.jobs)
             self._ends.add(record.until_ns, record.job_id)
             tube = self._tubes.by_id(record.tube_id)
@@ -168,6 +165,7 @@ class UniqueKeys:
         if not keys:
             del self._remembered[record.tube_id]
         del self._of_jobs[record.job_id]
+        self.remembered -= 1
         self.batches -= bool(record.jobs)
         self._ends.discard(record.until_ns, record.job_id)
         tube = self._tubes.by_id(record.tube_id)

@@ -20,15 +20,12 @@ from beanstalk_twisted.replication.states import CATCH_UP, SURVEYING, WAITS_TO_F
 from beanstalk_twisted.replication.stream.interface import Message
 from beanstalk_twisted.replication.stream.messages import (
     MAX_IN_FLIGHT,
-    Assembler,
     FillMark,
-    Gaps,
     Kind,
     Malformed,
+    MessageReader,
     Note,
-    Part,
     Write,
-    decode,
 )
 from beanstalk_twisted.replication.stream_reading import (
     Ask,
@@ -52,21 +49,17 @@ under way, and ended.  A segment that begins this far before a later one here is
 class CaughtUp(NamedTuple):
     """Where to follow.
 
-    :ivar position: of the last message that the local log has.
-    :ivar first_positions: of segments, of the newest ones at least; ``older`` headers of those
-        before them that are here, the newest first.
+    :ivar reader: at the last message that the local log has; knows the first positions of the
+        newest segments at least.
     :ivar fills: whether this server must fill the stream after this position.
     :ivar last: position of the newest message when catching up began.
-    :ivar displaced_to: of `Gaps`, for what follows.
     :ivar said: what the newest note says that names a lease: who was active there.
+    :ivar older: headers of local segments before those of known position, the newest first.
     """
 
-    position: int
-    first_positions: dict[int, int]
-    mark: FillMark
+    reader: MessageReader
     fills: bool
     last: int
-    displaced_to: int = 0
     said: NoteText = NoteText()
     older: tuple[SegmentHeader, ...] = ()
 
@@ -115,7 +108,7 @@ class CatchUp:
         ends = await self._reader.begin()
         self._began()
         if ends.is_empty:
-            return self._done("fill" if survey.names_of_segments else "snapshot", ends.last)
+            return self._from("fill" if survey.names_of_segments else "snapshot", ends.last)
         first = await self._index.first_from(ends.first, mark=self._mark)
         if first is None:
             return self._without_segments(survey)
@@ -126,7 +119,7 @@ class CatchUp:
             )
         if not survey.names_of_segments:
             # What comes before the first beginning goes on where nobody knows.
-            return self._done("snapshot", first.position - 1)
+            return self._from("snapshot", first.position - 1)
         return await self._bring_together(survey, first, log)
 
     def _without_segments(self, found: LocalLog) -> CaughtUp:
@@ -141,21 +134,20 @@ class CatchUp:
                 f"({local_log.purge_command(self._url)}), and start again."
             )
         if self._may_fill(found):
-            return self._done("fill", self._reader.ends.last)
+            return self._from("fill", self._reader.ends.last)
         # Whoever has answered may not know yet what follows.
-        return self._done("snapshot", self._mark.position)
+        return self._from("snapshot", self._mark.position)
 
     def _may_fill(self, found: LocalLog) -> bool:
         """Whether the stream is filled with what is here, and this is no copy of a part."""
         segments = found.survey.segments
         return bool(segments) and segments[-1].ending.next_lsn > self._mark.last_lsn
 
-    def _done(
-        self, trigger: str, position: int, first_positions: dict[int, int] | None = None
-    ) -> CaughtUp:  # fmt: skip
+    def _from(self, trigger: str, position: int) -> CaughtUp:
+        """Follow from a position on, or fill, without a log."""
         self._on(trigger)
-        fills = self.state == WAITS_TO_FILL
-        return CaughtUp(position, first_positions or {}, self._mark, fills, self._reader.ends.last)
+        reader = MessageReader(position, self._mark)
+        return CaughtUp(reader, self.state == WAITS_TO_FILL, self._reader.ends.last)
 
     def _look(self) -> LocalLog:
         """:raise Incompatible: the log is of another version or kind."""
@@ -178,16 +170,16 @@ class CatchUp:
             going = await self._compare(check, positions[common])
             is_all = positions[common] == first.position and not going.differs
             if may_fill and is_all and self._mark.is_filling:
-                if going.seen_to < self._reader.ends.last:
+                if going.reader.position < self._reader.ends.last:
                     # Nothing of a filling expires: whoever has answered does not know all yet.
-                    raise Behind(f"message {going.seen_to + 1} could not be read")
-                return self._done("fill", self._reader.ends.last)
+                    raise Behind(f"message {going.reader.position + 1} could not be read")
+                return self._from("fill", self._reader.ends.last)
         await self._refuse_loss(found, first, common, positions, check)
         if going is None or not check.has_common:
             self._on("discard")
             await self._on_disk(check.remove_all)
             await self._on_disk(partial(local_log.remove_loss_note, self._directory))
-            return self._done("snapshot", first.position - 1)
+            return self._from("snapshot", first.position - 1)
         self._on("cut")
         await self._on_disk(check.finish)
         await self._on_disk(partial(local_log.remove_loss_note, self._directory))
@@ -208,12 +200,13 @@ class CatchUp:
                 f"the log here could not be read alone and was removed: {problem}"
             ) from problem
         log.go_on_from(replay)
-        caught_up = self._done("done", going.done, {**positions, **going.seen})
-        older = [segment.header for segment in reversed(found.survey.segments)
-                 if segment.header.seq < min(positions)]  # fmt: skip
-        return caught_up._replace(
-            displaced_to=going.gaps.displaced_to, said=going.said, older=tuple(older)
-        )
+        self._on("done")
+        reader = MessageReader(going.done, self._mark, bool(log.segment), log.term, log.last_lsn)
+        reader.first_positions = {**positions, **going.reader.first_positions}
+        reader.gaps.displaced_to = going.reader.gaps.displaced_to
+        older = tuple(segment.header for segment in reversed(found.survey.segments)
+                      if segment.header.seq < min(positions))  # fmt: skip
+        return CaughtUp(reader, False, self._reader.ends.last, going.said, older)
 
     # Finding where both are the same.
 
@@ -283,7 +276,7 @@ class CatchUp:
         enough = 1 << 64 if is_later else first.header.seq
         told = StreamHistory()
         async for message in self._reader.all_from(start):
-            told.take(decode(message.payload))
+            told.take(message)
             if told.trim_seq >= enough:
                 break
         began = local_log.began_alone(headers, base.incarnation, told.headers)
@@ -301,7 +294,8 @@ class CatchUp:
             self._progress(messages[0].position, self._reader.ends.last)
             if not await self._on_disk(partial(going.compare, check, messages)):
                 break
-        if going.gaps.is_torn and (since := going.gaps.since) is not None:
+        gaps = going.reader.gaps
+        if gaps.is_torn and (since := gaps.since) is not None:
             await self._reader.refuse_purged(since + 1)
             raise local_log.torn(self._url, since)
         return going
@@ -317,79 +311,49 @@ class _Comparing:
     """How far a comparison has come.
 
     :ivar done: position of the last message that the local log has.
-    :ivar seen: positions at which segments begin; ``seen_to`` of the last message.
     :ivar differs: whether the local log lacks what came last, or has something else.
     """
 
     def __init__(self, url: str, position: int, mark: FillMark) -> None:
         self._url = url
-        self.done = self.seen_to = position - 1
-        self.seen: dict[int, int] = {}
+        self.done = position - 1
+        self.reader = MessageReader(self.done, mark, has_begun=True)
         self.differs = False
         self.said = NoteText()
-        self._is_handed_over = False
-        self._mark = mark
-        self._assembler = Assembler()
-        self.gaps = Gaps()
-        self._begins_at = position
-        self._last_lsn = 0
 
     def compare(self, check: HistoryCheck, messages: Sequence[Message]) -> bool:
-        """:raise Incompatible: a later version has sent a message."""
+        """:return: whether more has to be compared.
+        :raise Incompatible: a later version has sent a message.
+        """
         for message in messages:
-            write = self._take(message)
-            if write is not None and not self._goes_on(write, check.compare(write)):
+            found, is_handed_over = self.reader.take(message), False
+            if isinstance(found, Malformed) and found.is_newer:
+                raise local_log.newer_message(self._url, message.position, found.why)
+            if isinstance(found, Note):
+                is_handed_over = found.kind is Kind.HANDED_OVER
+                self._note(found)
+            elif isinstance(found, Write) and not self._goes_on(found, check.compare(found)):
                 return False
-            if not (self._assembler.is_midway or self._is_handed_over):
-                self.done = self.gaps.known_to(message.position)
+            # The standby has to see a hand-over: it may begin immediately.
+            if not (self.reader.is_midway or is_handed_over):
+                self.done = self.reader.known_to
         return True
 
-    def _take(self, message: Message) -> Write | None:
-        """:return: a whole write, when this is its last part.
-        :raise Incompatible: a later version has sent it.
-        """
-        self.gaps.step(self.seen_to, message.position)
-        self._is_handed_over = False
-        self.seen_to, found = message.position, decode(message.payload)
-        if isinstance(found, Malformed) and found.is_newer:
-            raise local_log.newer_message(self._url, message.position, found.why)
-        if isinstance(found, Malformed) or self._assembler.passes_over(found):
-            self.gaps.passed_over()
-        elif isinstance(found, Part):
-            if not (found.continues or self._assembler.is_midway):
-                self._begins_at = message.position
-            return self._assembler.add(found)
-        elif isinstance(found, Note):
-            self._note(found, message.position)
-        return None
-
-    def _note(self, note: Note, position: int) -> None:
-        self._mark.note(note, position, self._last_lsn)
+    def _note(self, note: Note) -> None:
         said = read_note(note.text)
         self.said = said if said.lease_s else self.said
-        # Who follows looks whether it is to begin at once.
-        self._is_handed_over = note.kind is Kind.HANDED_OVER
-        if note.kind is Kind.FILL_BEGINS:
-            self._assembler.fill_begins()
-            self.gaps.went_on()
-            self._last_lsn = 0
-        else:
-            self.gaps.told_of(note.last_lsn, self._last_lsn)
+        if note.kind is not Kind.FILL_BEGINS:
+            self.reader.gaps.told_of(note.last_lsn, self.reader.last_lsn)
 
     def _goes_on(self, write: Write, is_here: bool | None) -> bool:
         """Whether more is to be compared; ``is_here`` is as `HistoryCheck.compare` says."""
         if is_here is None:
-            self.gaps.told_of(write.last_lsn, self._last_lsn)
-            self._mark.came_again(write, self.seen, self._begins_at)
+            self.reader.reject(write)
         elif is_here:
-            self.gaps.went_on()
-            self._last_lsn = max(self._last_lsn, write.last_lsn)
-            if write.begins:
-                self.seen[write.segment] = self._begins_at
-                self._mark.began()
+            self.reader.accept(write)
         else:
             self.differs = True
-            # Who follows from there looks whether it goes on.
-            self.done = self.gaps.known_to(self._begins_at - 1)
-            self.gaps.went_on()
+            # The standby follows from there, and decides whether it continues.
+            self.done = self.reader.known_before_write
+            self.reader.gaps.went_on()
         return is_here is not False

@@ -21,14 +21,8 @@ from beanstalk_twisted.binlog.segments.format import (
     segment_name,
 )
 from beanstalk_twisted.replication.followed_log import FollowedLog, Piece, Rejected
-from beanstalk_twisted.replication.stream.messages import (
-    Assembler,
-    Kind,
-    Malformed,
-    Note,
-    Part,
-    Write,
-)
+from beanstalk_twisted.replication.stream.interface import Message
+from beanstalk_twisted.replication.stream.messages import Kind, MessageReader, Note, Write
 
 
 class StreamHistory:
@@ -40,18 +34,17 @@ class StreamHistory:
         self.headers: list[SegmentHeader] = []
         self.trim_seq = 0
         self._log = FollowedLog()
-        self._assembler = Assembler()
+        self._reader = MessageReader(0)
 
-    def take(self, found: Part | Note | Malformed) -> None:
+    def take(self, message: Message) -> None:
+        found = self._reader.take(message)
         if isinstance(found, Note) and found.kind is Kind.FILL_BEGINS:
             self._log = FollowedLog()
-            self._assembler.fill_begins()
-        write = self._assembler.add(found) if isinstance(found, Part) else None
-        if write is None:
+            self._reader.discard_log()
+        piece = self._log.take(found) if isinstance(found, Write) else None
+        if not isinstance(piece, Piece):
             return
-        piece = self._log.take(write)
-        if isinstance(piece, Rejected):
-            return
+        self._reader.accept(piece.write)
         if piece.header is not None:
             self.headers.append(piece.header)
         self.trim_seq = max(self.trim_seq, _told_dead(piece))

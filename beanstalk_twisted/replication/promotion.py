@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from beanstalk_twisted.binlog.compaction import part_of
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import Damaged
 from beanstalk_twisted.binlog.reading.replay import Replay
@@ -23,7 +24,7 @@ from beanstalk_twisted.binlog.segments.format import (
     decode_segment_header,
     segment_name,
 )
-from beanstalk_twisted.binlog.segments.frames import Buffer, Damage, Frame
+from beanstalk_twisted.binlog.segments.frames import Damage
 from beanstalk_twisted.replication.followed_log import FollowedLog
 from beanstalk_twisted.replication.local_log import NullReport, remove_loss_note
 from beanstalk_twisted.replication.membership import Identity, note_text
@@ -57,6 +58,10 @@ MAX_AHEAD_BYTES: Final = 8 << 20
 """Bytes read and not yet in the stream: twice what a `Publisher` has under way, and little beside
 the jobs that are loaded.
 """
+
+
+MOST_BYTES: Final = PART_BYTES - SEGMENT_HEADER_BYTES - TRAILER_BYTES
+"""Of frames in one message: the ends of the segment may be in it too."""
 
 
 async def fill(
@@ -119,27 +124,28 @@ def pieces(directory: Directory, seq: int, end: int) -> Iterator[Write]:
     :raise Damaged: they do not go so far.
     """
     name = segment_name(seq)
-    head = bytes(directory.read(name, 0, SEGMENT_HEADER_BYTES))
+    read = partial(directory.read, name)
+    head = bytes(read(0, SEGMENT_HEADER_BYTES))
     header = decode_segment_header(head)
     if not isinstance(header, SegmentHeader):
         raise _damaged(directory, name, 0, header.why)
-    rest = bytes(directory.read(name, end, end + TRAILER_BYTES + 1))
+    rest = bytes(read(end, end + TRAILER_BYTES + 1))
     # Of a sealed segment.
     trailer = rest if is_trailer(rest, 0, len(rest)) else b""
     named = _named_end(directory, name, end, header)
     start, at, lsn, time_ns = 0, SEGMENT_HEADER_BYTES, header.first_lsn, header.created_ns
     while start < end:
-        part = _part(directory, name, at, end, header.salt, named)
-        read = 0
+        part = part_of(read, at, max(MOST_BYTES, named - at), end, header.salt)
+        size = 0
         for frame in frames.in_order(part, 0, len(part), header.salt, lsn):
-            read, lsn, time_ns = frame.end, frame.next_lsn, frame.time_ns
-        if not read and at < end:
+            size, lsn, time_ns = frame.end, frame.next_lsn, frame.time_ns
+        if not size and at < end:
             found = frames.decode(part, 0, len(part), header.salt)
             why = found.why if isinstance(found, Damage) else f"no whole frame with LSN {lsn}"
             raise _damaged(directory, name, at, why)
-        at += read
+        at += size
         seals = bool(trailer) and at >= end
-        content = (b"" if start else head) + bytes(part[:read]) + (trailer if seals else b"")
+        content = (b"" if start else head) + bytes(part[:size]) + (trailer if seals else b"")
         yield Write(seq, start, content, lsn - 1, time_ns, not start, seals)
         start = at
 
@@ -156,18 +162,6 @@ def _named_end(directory: Directory, name: str, end: int, header: SegmentHeader)
             if any(kind == TubeDef.kind for kind, _ in frames.kinds_and_ids(content, frame)):
                 named = SEGMENT_HEADER_BYTES + frame.end
     return named
-
-
-def _part(
-    directory: Directory, name: str, at: int, end: int, salt: int, named: int
-) -> Buffer:  # fmt: skip
-    """What one message holds beside the segment's ends, or a larger frame, or up to ``named``."""
-    size = max(PART_BYTES - SEGMENT_HEADER_BYTES - TRAILER_BYTES, named - at)
-    part = directory.read(name, at, min(at + size, end))
-    first = frames.decode_header(part, 0, len(part), salt)
-    if isinstance(first, Frame) and first.end > len(part):
-        return directory.read(name, at, min(at + first.end, end))
-    return part
 
 
 def _damaged(directory: Directory, name: str, offset: int, why: str) -> Damaged:

@@ -1,10 +1,10 @@
 """The receive buffer of a standby, its polling of the stream, and how it reports its progress."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from twisted.python.failure import Failure
 
@@ -13,7 +13,6 @@ from beanstalk_twisted.replication import states
 from beanstalk_twisted.replication.followed_log import FollowedLog
 from beanstalk_twisted.replication.local_log import taken_out
 from beanstalk_twisted.replication.membership import read_note
-from beanstalk_twisted.replication.segment_positions import Spawn
 from beanstalk_twisted.replication.stream.interface import (
     Ends,
     Following,
@@ -22,7 +21,7 @@ from beanstalk_twisted.replication.stream.interface import (
     StreamError,
     Unreachable,
 )
-from beanstalk_twisted.replication.stream.messages import FillMark, Gaps, is_of_queue
+from beanstalk_twisted.replication.stream.messages import MessageReader, is_of_queue
 from beanstalk_twisted.replication.stream_reading import Behind
 from beanstalk_twisted.replication.waits import Node, Waits, in_reactor
 
@@ -80,7 +79,8 @@ class ReceiveBuffer:
     """
 
     def __init__(
-        self, node: Node, silence: Silence, waits: Waits, spawn: Spawn,
+        self, node: Node, silence: Silence, waits: Waits,
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
         failed: Callable[[Failure], None], arrived: Callable[[], None],
     ) -> None:  # fmt: skip
         """:param silence: ended by whatever comes of a queue behind ``old_to``."""
@@ -210,14 +210,14 @@ class StandbyFigures(NamedTuple):
 
 
 def why_not_in_sync(
-    url: str, mark: FillMark, is_silent: bool, position: int, read_to: int, log: FollowedLog,
-    gaps: Gaps,
-) -> str:  # fmt: skip
+    url: str, reader: MessageReader, is_silent: bool, read_to: int, log: FollowedLog
+) -> str:
     """What a standby waits for before it may become active; empty for nothing.
 
-    :param is_silent: of the server that fills the stream, if ``mark`` says that one does.
-    :param position: of the newest message that was applied, of those up to ``read_to``.
+    :param is_silent: of the server that fills the stream, if one does.
+    :param read_to: the position up to which it must have read.
     """
+    mark, gaps = reader.mark, reader.gaps
     if mark.is_filling:
         filler = read_note(mark.text).name or "another server"
         if not is_silent:
@@ -227,8 +227,8 @@ def why_not_in_sync(
             "again, nobody else has all of its log. If no server was started to fill it, somebody "
             f"else has written message {mark.position}: {taken_out(url, mark.position)}"
         )
-    if position < read_to:
-        return f"reads the stream: message {position} of {read_to}"
+    if reader.position < read_to:
+        return f"reads the stream: message {reader.position} of {read_to}"
     if not log.segment:
         return "waits at an empty stream: a server that has a log goes first"
     if gaps.is_torn:

@@ -1,15 +1,14 @@
 """Where segments begin in the stream, and purging of what comes before those in use."""
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
 from beanstalk_twisted.binlog.segments.format import SegmentHeader
-from beanstalk_twisted.replication.followed_log import FollowedLog
 from beanstalk_twisted.replication.stream.interface import Stream
 from beanstalk_twisted.replication.stream_reading import Ask, Behind, SegmentIndex, StreamReader
 from beanstalk_twisted.storage.fail_stop import FailStop, fail_stop
@@ -18,50 +17,26 @@ from beanstalk_twisted.storage.io_thread import Reactor
 PURGE_RETRY_S: Final = 10.0
 """When a purge that failed is tried again, seconds: what is dead costs space and nothing else."""
 
-Spawn = Callable[[Coroutine[Any, Any, None]], None]
-"""Goes on with a coroutine; what that raises ends the standby."""
 
+async def find_older(
+    stream: Stream, ask: Ask, headers: Sequence[SegmentHeader], known: dict[int, int]
+) -> None:
+    """Add the positions of the first messages of these segments, up to one that the stream lacks.
 
-class FirstPositions:
-    """Position of the first message of each segment in ``known``, by its number."""
-
-    def __init__(self, log: FollowedLog, stream: Stream, spawn: Spawn) -> None:
-        self.known: dict[int, int] = {}
-        self._log = log
-        self._stream = stream
-        self._spawn = spawn
-
-    def begin(self, known: dict[int, int], older: Sequence[SegmentHeader], ask: Ask) -> None:
-        """:param older: headers of segments before those known, newest first, to be looked for."""
-        self.known = known
-        if older:
-            self._spawn(self._find(older, ask))
-
-    async def _find(self, headers: Sequence[SegmentHeader], ask: Ask) -> None:
-        """Find the first message of each segment, up to one that the stream has not."""
-        reader = StreamReader(self._stream, ask)
-        beginnings = SegmentIndex(reader, self._stream.url, lambda position, last: None)
-        await reader.begin()
-        for header in headers:
-            try:
-                beginning = await beginnings.find(header)
-            except Behind:
-                # Purged meanwhile: it is dead, and so are those before it.
-                return
-            if beginning is None or beginning.header != header:
-                return
-            self.known.setdefault(header.seq, beginning.position)
-
-    @property
-    def alive(self) -> dict[int, int]:
-        oldest = min(self._log.segments, default=0)
-        return {seq: at for seq, at in self.known.items() if seq >= oldest}
-
-    @property
-    def first_in_use(self) -> int:
-        """That of the oldest segment in use whose position is known; 0 if none is."""
-        alive = self.alive
-        return alive[min(alive)] if alive else 0
+    :param headers: the newest first; the segments come before those known.
+    """
+    reader = StreamReader(stream, ask)
+    index = SegmentIndex(reader, stream.url, lambda position, last: None)
+    await reader.begin()
+    for header in headers:
+        try:
+            beginning = await index.find(header)
+        except Behind:
+            # Purged meanwhile: it is dead, and so are those before it.
+            return
+        if beginning is None or beginning.header != header:
+            return
+        known.setdefault(header.seq, beginning.position)
 
 
 class Purger:

@@ -29,7 +29,7 @@ from beanstalk_twisted.replication.receiving import (
     why_active,
     why_not_in_sync,
 )
-from beanstalk_twisted.replication.segment_positions import FirstPositions
+from beanstalk_twisted.replication.segment_positions import find_older
 from beanstalk_twisted.replication.stream.interface import (
     Ends,
     Message,
@@ -38,15 +38,12 @@ from beanstalk_twisted.replication.stream.interface import (
     WrongPosition,
 )
 from beanstalk_twisted.replication.stream.messages import (
-    Assembler,
-    FillMark,
     Foreign,
-    Gaps,
     Kind,
     Malformed,
+    MessageReader,
     Note,
-    Part,
-    decode,
+    Write,
     encode_note,
 )
 from beanstalk_twisted.replication.stream_reading import Behind
@@ -89,13 +86,10 @@ class Standby:
         self._applying = Applying(node.queue, self._log)
         files = SegmentFiles(node.directory, node.segment_bytes)
         self._copy = LogCopy(files, node.io, node.reactor, self._fail)
-        self._assembler = Assembler()
+        self._reader = MessageReader(0)
         self._begun_ns = node.now_ns()
         self._silence = Silence(node.lease_s, self._begun_ns)
-        self._first_positions = FirstPositions(self._log, node.stream, self._spawn)
-        self._mark = FillMark()
-        self._gaps = Gaps()
-        self._begins_at = self._position = self._received_lsn = self._rejected = 0
+        self._received_lsn = self._rejected = 0
         self._slices: Iterator[None] | None = None
         self._turn: IDelayedCall | None = None
         self._waking: IDelayedCall | None = None
@@ -136,11 +130,10 @@ class Standby:
         if doing == FOLLOWS:
             is_silent, trouble = now_ns >= self._silence.over_ns(), ""
             doing = why_not_in_sync(
-                self._node.stream.url, self._mark, is_silent, self._position, self._buffer.old_to,
-                self._log, self._gaps,
+                self._node.stream.url, self._reader, is_silent, self._buffer.old_to, self._log
             ) or FOLLOWS  # fmt: skip
         return StandbyFigures(
-            doing, self._active, self._position, self._log.last_lsn,
+            doing, self._active, self._reader.position, self._log.last_lsn,
             max(0, self._received_lsn - self._log.last_lsn), self._ahead_bytes,
             0.0 if since_ns is None else (now_ns - since_ns) / 1e9, doing == FOLLOWS, trouble,
         )  # fmt: skip
@@ -157,11 +150,18 @@ class Standby:
     @property
     def known_to(self) -> int:
         """The position up to which it knows the stream, except heartbeats."""
-        return self._gaps.known_to(self._position)
+        return self._reader.known_to
 
     @property
     def first_in_use(self) -> int:
-        return self._first_positions.first_in_use
+        """The position of the oldest segment in use that is known; 0 if none is."""
+        return min(self._alive.items(), default=(0, 0))[1]
+
+    @property
+    def _alive(self) -> dict[int, int]:
+        """The positions of the segments in use, as far as they are known."""
+        oldest = min(self._log.segments, default=0)
+        return {seq: at for seq, at in self._reader.first_positions.items() if seq >= oldest}
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         Deferred.fromCoroutine(work).addErrback(self._fail)
@@ -201,18 +201,17 @@ class Standby:
             self.notes += self._catch_up.notes
         self._on("fill" if caught_up.fills else "follow")
         if caught_up.fills:
-            await self._fill(caught_up.position)
+            await self._fill(caught_up.reader.position)
             return
-        self._position = self._buffer.newest = caught_up.position
-        self._buffer.old_to = caught_up.last
-        # An answer that does not come says nothing of the active server there.
-        poller = Poller(self._node, Silence(0, 0), self._waits, lambda: None)
-        self._first_positions.begin(caught_up.first_positions, caught_up.older, poller.ask)
-        self._mark = caught_up.mark
-        self._gaps.displaced_to = caught_up.displaced_to
+        self._reader = caught_up.reader
+        self._buffer.newest, self._buffer.old_to = caught_up.reader.position, caught_up.last
+        if caught_up.older:
+            # An answer that does not come says nothing of the active server there.
+            ask = Poller(self._node, Silence(0, 0), self._waits, lambda: None).ask
+            known = self._reader.first_positions
+            self._spawn(find_older(self._node.stream, ask, caught_up.older, known))
         self._active = caught_up.said.name
         self._hear_lease(caught_up.said.lease_s)
-        self._assembler = Assembler(self._log.term)
         self._copy.begin(self._log.open_segment)
         self._buffer.follow()
         self._look_at(self._silence.over_ns())
@@ -288,24 +287,18 @@ class Standby:
 
     def _take(self, message: Message) -> None:
         """:raise Behind: it does not go on where the log here ends."""
-        if self._gaps.step(self._position, message.position):
+        gaps, had_gap = self._reader.gaps, self._reader.gaps.since is not None
+        found = self._reader.take(message)
+        if gaps.since is not None and not had_gap:
             self._look_for_missing()
-        self._position = message.position
-        found = decode(message.payload)
-        if self._assembler.passes_over(found):
-            self._gaps.passed_over()
-            return
         match found:
-            case Part():
-                self._received_lsn = max(self._received_lsn, found.write.last_lsn)
-                self._take_part(found)
+            case Write():
+                self._take_write(found)
             case Note():
                 self._note(found)
             case Malformed():
                 if found.is_newer:
                     raise newer_message(self._node.stream.url, message.position, found.why)
-                # It may have taken the place of another, as one that is stale.
-                self._gaps.passed_over()
                 self.foreign.note(message.position, found.why)
 
     def _look_for_missing(self) -> None:
@@ -317,40 +310,25 @@ class Standby:
         """:raise Behind: what is missing was purged."""
         ends = await self._poller.ask(self._node.stream.ends)
         self._looks_for_missing = False
-        if self._gaps.since is not None:
-            refuse_purged(self._gaps.since, ends)
+        if self._reader.gaps.since is not None:
+            refuse_purged(self._reader.gaps.since, ends)
 
-    def _take_part(self, part: Part) -> None:
-        segment = part.write.segment
-        if not (self._log.segment or self._mark.may_begin_with(segment)):
-            # For the assembler it would be the beginning of a term.
-            self._reject(f"segment {segment}: a filling begins with another", 0)
-            return
-        if not (part.continues or self._assembler.is_midway):
-            self._begins_at = self._position
-        write = self._assembler.add(part)
-        if write is None:
-            return
+    def _take_write(self, write: Write) -> None:
+        self._received_lsn = max(self._received_lsn, write.last_lsn)
         piece = self._log.take(write)
         if isinstance(piece, Rejected):
-            self._mark.came_again(write, self._first_positions.known, self._begins_at)
-            self._reject(piece.why, write.last_lsn)
+            self._reader.reject(write)
+            self._rejected += 1
+            if self._rejected > MAX_REJECTED:
+                raise Behind(piece.why)
             return
+        self._reader.accept(write)
         self._rejected = 0
-        self._gaps.went_on()
         self._heard(write.time_ns)
         if write.begins:
-            self._first_positions.known[write.segment] = self._begins_at
-            self._mark.began()
             self._handed_over_by = ""
         self._copy.add(piece)
         self._slices = self._applying.apply(piece)
-
-    def _reject(self, why: str, last_lsn: int) -> None:
-        self._rejected += 1
-        self._gaps.told_of(last_lsn, self._log.last_lsn)
-        if self._rejected > MAX_REJECTED:
-            raise Behind(why)
 
     def _note(self, note: Note) -> None:
         said = read_note(note.text)
@@ -361,17 +339,14 @@ class Standby:
         if note.kind is Kind.FILL_BEGINS and self._log.segment:
             self._on("refill")
             self._spawn(self._follow_anew())
-        elif note.kind is Kind.FILL_BEGINS:
-            self._assembler.fill_begins()
-        else:
-            self._gaps.acknowledged(note.last_lsn, self._log.last_lsn)
-        if self._gaps.is_torn:
+        elif note.kind is not Kind.FILL_BEGINS:
+            self._reader.gaps.acknowledged(note.last_lsn, self._log.last_lsn)
+        if self._reader.gaps.is_torn:
             # More may be missing by now than when the gap was seen first.
             self._look_for_missing()
-        self._mark.note(note, self._position, self._log.last_lsn)
         self._hear_lease(said.lease_s)
         # What was received behind it says that another server has begun.
-        is_newest = self._position == self._buffer.newest
+        is_newest = self._reader.position == self._buffer.newest
         self._handed_over_by = said.name if note.kind is Kind.HANDED_OVER else ""
         if note.kind is Kind.HANDED_OVER and is_newest and said.is_for(self._node.who):
             self._silence.handed_over()
@@ -379,7 +354,7 @@ class Standby:
 
     def _heard(self, time_ns: int) -> None:
         """What came after the catch-up shows that its sender is there; else it may be old."""
-        if self._position > self._buffer.old_to:
+        if self._reader.position > self._buffer.old_to:
             self._node.clock.go_on_from(time_ns)
 
     async def _follow_anew(self) -> None:
@@ -400,7 +375,7 @@ class Standby:
         is_reading = self._buffer.is_reading(int(self._silence.seconds * 1e9))
         if self._node.now_ns() < self._silence.over_ns():
             self._look_at(self._silence.over_ns())
-        elif not self._is_caught_up or self._mark.is_filling or is_reading:
+        elif not self._is_caught_up or self._reader.mark.is_filling or is_reading:
             self._look_at(self._node.now_ns() + int(RETRY_S * 1e9))
         else:
             self._spawn(self._try())
@@ -415,11 +390,11 @@ class Standby:
         ends = await self._poller.ask(self._node.stream.ends)
         if self._is_silent:
             refuse_purged(self.known_to, ends)
-            if self._gaps.is_torn:
+            if self._reader.gaps.is_torn:
                 raise Behind(f"messages behind {self.known_to} are missing")
-        if ends.last > self._position and self._is_silent:
+        if ends.last > self._reader.position and self._is_silent:
             await self._go_to_end(ends)
-        elif ends.last == self._position and self._is_silent:
+        elif ends.last == self._reader.position and self._is_silent:
             if not self._log.is_whole:
                 oldest = min(self._log.segments)
                 raise not_whole(self._node.stream.url, oldest, self._log.trim_seq)
@@ -434,7 +409,7 @@ class Standby:
         unless it was heartbeats, and they have expired.  Then append a message that does not: when
         that is received nothing before it can be on its way.
         """
-        found = await self._poller.ask(partial(self._node.stream.read, self._position + 1))
+        found = await self._poller.ask(partial(self._node.stream.read, self._reader.position + 1))
         if not self._is_silent:
             return
         if found is not None:
@@ -468,11 +443,11 @@ class Standby:
         if not self._is_caught_up:
             return False
         try:
-            begun = await self._promotion.begin_segment(self._log, self._position)
+            begun = await self._promotion.begin_segment(self._log, self._reader.position)
         except WrongPosition:
             self._silence.heard(self._node.now_ns())
             return False
-        begun.publisher.segments.add_older(self._first_positions.alive)
+        begun.publisher.segments.add_older(self._alive)
         await self._write(begun, why)
         return True
 

@@ -7,7 +7,6 @@ from typing import Final
 
 from beanstalk_twisted.binlog.records.jobs import Reason
 from beanstalk_twisted.jobs.job import Job
-from beanstalk_twisted.jobs.ordered import ID_MASK
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.reservations import REFUSED, Answer, Reservations, leave
 from beanstalk_twisted.rules.timekeeping import Part, Slices, Timekeeping, Work
@@ -106,8 +105,8 @@ class ReserveBatch:
         quota = self.session.quota
         if len(self._taken) == self.most or (quota is not None and quota.room_to_reserve <= 0):
             return False
-        key = self.session.best_key()
-        job = None if key is None else self._state.jobs.get(key & ID_MASK)
+        best = self.session.best_id()
+        job = None if best is None else self._state.jobs.get(best)
         if job is None:
             return False
         if self._taken and self.body_bytes + job.body_bytes > self._most_bytes:

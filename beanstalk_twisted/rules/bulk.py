@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from beanstalk_twisted.binlog.records.jobs import READY, State
+from beanstalk_twisted.binlog.records.jobs import READY, Kind, State
 from beanstalk_twisted.jobs.job import CLIENT, Job
 from beanstalk_twisted.jobs.ordered import ID_MASK, LEAST, OrderedJobs
 from beanstalk_twisted.jobs.session import Session
@@ -15,7 +15,7 @@ from beanstalk_twisted.rules.timekeeping import SLICE_JOBS, Part, Timekeeping, W
 from beanstalk_twisted.wire.replies import FORGOTTEN, Flushed, Kicked
 
 RUN_JOBS: Final = 1000
-"""Jobs that one slice kicks where nobody waits for them: 0.5 ms, with a log 1 ms, and at most 8 ms
+"""Jobs that one slice kicks where nobody waits for them: 0.2 ms, with a log 1 ms, and at most 8 ms
 if they have their places far apart among a million.  More would not be quicker.
 """
 
@@ -96,7 +96,8 @@ class Kicks(Part):
         key = jobs.first()
         if key is None or not self._changes.has_room():
             return 0
-        self._changes.make(self._state.jobs.job(key & ID_MASK).kicked(now_ns, session.number))
+        job = self._state.jobs.job(key & ID_MASK)
+        self._changes.move(job, Kind.KICK, READY, CLIENT, now_ns, session.number)
         if tube.waiting:
             self._timekeeping.settle(tube, now_ns)
         return 1

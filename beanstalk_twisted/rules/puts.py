@@ -6,18 +6,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from beanstalk_twisted.binlog.records.jobs import READY, JobImage, Kind, State
 from beanstalk_twisted.binlog.space_budget import Demand, new_job_bytes
 from beanstalk_twisted.jobs.figures import HOT_JOB_BYTES
-from beanstalk_twisted.jobs.job import CLIENT, NS
+from beanstalk_twisted.jobs.job import NS
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, leave
 from beanstalk_twisted.rules.timekeeping import Part, Slices, Timekeeping
 from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.replies import DRAINS, NOT_DRAINING
-
-PUT: Final = Kind.PUT
 
 Draft = tuple[int, int]
 """A job whose body is on its way: its id, and when its `put` line came, ns."""
@@ -102,7 +99,7 @@ class Puts(Part):
         if not session.is_producer:
             self.note_producer(session)
         job_id = self._state.next_job_id
-        self._state.next_job_id += 1
+        self._state.next_job_id = job_id + 1
         return job_id, now_ns
 
     def put(
@@ -116,9 +113,10 @@ class Puts(Part):
             refusal = self.refusal(session, now_ns, [len(body)])
             if refusal is not None:
                 return refusal
-        if not self.memory.takes(len(body)):
+        size = len(body)
+        if not self.memory.takes(size):
             return NO_ROOM
-        if self._changes.has_room_for(len(body)):
+        if self._changes.has_room_for(size):
             return self._take(session, now_ns, draft, priority, delay_s, ttr_s, body)
         return self._wait_with(session, draft, priority, delay_s, ttr_s, body)
 
@@ -243,17 +241,14 @@ class Puts(Part):
         tube = session.using
         if session.quota is not None:
             session.quota.spend(1)
-        job_id, created_ns = draft
-        image = tuple.__new__(JobImage, (
-            PUT, State.DELAYED if delay_s else READY, CLIENT, priority, job_id, created_ns,
-            now_ns + delay_s * NS if delay_s else 0, delay_s, ttr_s, tube.tube_id,
-            0, 0, 0, 0, 0, session.number, body, None,
-        ))  # fmt: skip
-        lsn = self._changes.make(image)
+        deadline_ns = now_ns + delay_s * NS if delay_s else 0
+        lsn = self._changes.put(
+            tube, draft, priority, deadline_ns, delay_s, ttr_s, body, session.number
+        )
         self._tally.total_jobs += 1
         tube.total_jobs += 1
         self._timekeeping.settle(tube, now_ns)
-        return replies.Inserted(job_id), lsn
+        return replies.Inserted(draft[0]), lsn
 
 
 def _refused(tube: Tube, sizes: Sequence[int]) -> Answer | None:

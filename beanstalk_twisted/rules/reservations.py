@@ -9,9 +9,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from beanstalk_twisted.binlog.records.jobs import GONE, RESERVED, JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records.jobs import GONE, RESERVED, Kind, Reason, State
 from beanstalk_twisted.jobs.job import CLIENT, NS, Job
-from beanstalk_twisted.jobs.ordered import ID_MASK
 from beanstalk_twisted.jobs.queues import DueTimes, JobTimes
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
@@ -58,7 +57,7 @@ class Reservations:
     :ivar deadlines: sessions by the time of what is due next: see `expired` and `end_wait`.
     :ivar times: measures how long jobs wait, if somebody wants to know.
     :ivar has_limiters: whether any tube has had a limiter.
-    :ivar change: makes a change that others may wait for: `Timekeeping.change`.
+    :ivar move: makes a change that others may wait for: `Timekeeping.move`.
     :ivar arm_tube: called with a tube that is closed until its rate lets it give the next job.
     :ivar ends_wait: called with a doubtful session that waits, before it is given a job: ends its
         wait and says so if it may not have one any more.
@@ -75,7 +74,7 @@ class Reservations:
         self.times: JobTimes | None = None
         self.arm_tube: Callable[[Tube], None]
         self.ends_wait: Callable[[Session], bool] = lambda session: False
-        self.change: Callable[[JobImage, int], int]
+        self.move: Callable[[Job, Kind, State, Reason, int, int, int], int]
         state.bodies.tell_lost = self._take_back_lost
         state.bodies.tell_failed = self._put_off
 
@@ -90,8 +89,8 @@ class Reservations:
             self.note_worker(session)
         if session.quota is not None and self.lacks_room(session):
             return REFUSED
-        best = session.best_key()
-        job = None if best is None else self.state.jobs.get(best & ID_MASK)
+        best = session.best_id()
+        job = None if best is None else self.state.jobs.get(best)
         if job is not None:
             self.hand_out(session, job, now_ns)
             if job.body is not None:
@@ -133,11 +132,7 @@ class Reservations:
     def hand_out(self, session: Session, job: Job, now_ns: int) -> None:
         """Reserve the job for the session until its TTR ends."""
         deadline_ns = now_ns + job.ttr_s * NS
-        image = job.image(
-            RESERVE, RESERVED, CLIENT, now_ns, deadline_ns=deadline_ns,
-            connection=session.number, reserves=1,
-        )  # fmt: skip
-        self.changes.make(image, job)
+        self.changes.move(job, RESERVE, RESERVED, CLIENT, now_ns, session.number, deadline_ns)
         self.deadlines.arm(session, deadline_ns)
         if self.times is not None:
             tube = self.state.tubes.by_id(job.tube_id)
@@ -203,11 +198,7 @@ class Reservations:
         job = self._reserved_with_room(job_id)
         if job is not None:
             buried_ns = max(now_ns, self.state.last_buried_ns + 1)
-            image = job.image(
-                Kind.BURY, State.BURIED, Reason.DAMAGED, now_ns, deadline_ns=buried_ns,
-                connection=job.holder,
-            )  # fmt: skip
-            self.change(image._replace(buries=job.buries + 1), now_ns)
+            self.move(job, Kind.BURY, State.BURIED, Reason.DAMAGED, now_ns, job.holder, buried_ns)
 
     def _put_off(self, job_id: int, until_ns: int, now_ns: int) -> None:
         """The body of a job cannot be read now: it is as if the session had never had it, and
@@ -215,11 +206,9 @@ class Reservations:
         """
         job = self._reserved_with_room(job_id)
         if job is not None:
-            image = job.image(
-                Kind.RELEASE, State.DELAYED, Reason.RETURNED, now_ns, deadline_ns=until_ns,
-                connection=job.holder, reserves=-1,
-            )  # fmt: skip
-            self.change(image, now_ns)
+            self.move(
+                job, Kind.RELEASE, State.DELAYED, Reason.RETURNED, now_ns, job.holder, until_ns
+            )
 
     def _reserved_with_room(self, job_id: int) -> Job | None:
         """The job, if a session has it, and there is room to take it away."""
@@ -254,12 +243,10 @@ class Reservations:
     def match(self, tube: Tube, now_ns: int) -> None:
         """Give ready jobs to waiting sessions, the first job to who has waited longest."""
         while tube.waiting and not tube.is_closed:
-            key = tube.ready.first()
             session = tube.first_waiter()
-            if key is None or not isinstance(session, Session):
+            if not tube.ready.count or not isinstance(session, Session):
                 return
-            job = self.state.jobs.get(key & ID_MASK)
-            assert job is not None
+            job = self.state.jobs.job(tube.ready.first_id())
             if session.is_doubtful and self.ends_wait(session):
                 continue
             wanted = session.wanted
@@ -289,13 +276,12 @@ class Reservations:
             self.stop_waiting(session)
         self.deadlines.forget(session)
 
-    def expired(self, session: Session, now_ns: int) -> JobImage | None:
+    def expired(self, session: Session, now_ns: int) -> Job | None:
+        """:return: a job that the session has had for its TTR, if there is one."""
         first = session.first_deadline()
         if first is None or first[0] > now_ns:
             return None
-        job = self.state.jobs.job(first[1])
-        image = job.image(Kind.TTR_EXPIRED, State.READY, Reason.TTR, now_ns)
-        return image._replace(timeouts=job.timeouts + 1)
+        return self.state.jobs.job(first[1])
 
     def end_wait(self, session: Session, now_ns: int) -> None:
         """Answer a `reserve` whose time is up, and plan what is due next.

@@ -62,7 +62,7 @@ class Timekeeping:
         # When a pause ends, or a tube's policy has something to do.
         self._pauses: DueTimes[Tube] = DueTimes()
         self.policies = TubePolicies(self)
-        reservations.arm_tube, reservations.change = self.arm, self.change
+        reservations.arm_tube, reservations.move = self.arm, self.move
         self._slices: deque[Slices] = deque()
         self._resting: list[tuple[int, Slices]] = []
         self.slice_left = SLICE_JOBS
@@ -93,6 +93,7 @@ class Timekeeping:
             self._consequences.go_on(now_ns, max(self.slice_left, LEAST_SHARE_JOBS))
 
     def next_due_ns(self) -> int | None:
+        """When `tick` has something to do; 0 for at once, None for never."""
         if self._slices or (self._state.tagged and self._consequences.are_due):
             return 0
         due_ns = self.reservations.deadlines.first_ns()
@@ -110,7 +111,21 @@ class Timekeeping:
         :return: the record's LSN.
         """
         lsn = self._changes.make(image)
-        tube = self._state.tubes.by_id(image.tube_id)
+        tube = self._state.tubes.ids[image.tube_id]
+        if self._state.tagged:
+            self._consequences.serve(tube, now_ns)
+        self.settle(tube, now_ns)
+        return lsn
+
+    def move(
+        self, job: Job, kind: Kind, after: State, reason: Reason, now_ns: int, connection: int,
+        deadline_ns: int = 0, priority: int | None = None, delay_s: int | None = None,
+    ) -> int:  # fmt: skip
+        """`change` by `Changes.move`."""
+        lsn = self._changes.move(
+            job, kind, after, reason, now_ns, connection, deadline_ns, priority, delay_s
+        )
+        tube = self._state.tubes.ids[job.tube_id]
         if self._state.tagged:
             self._consequences.serve(tube, now_ns)
         self.settle(tube, now_ns)
@@ -121,11 +136,20 @@ class Timekeeping:
         self._consequences.serve(None, now_ns)
         self._consequences.end_groups(now_ns)
 
-    def take_back(self, image: JobImage, now_ns: int) -> int:
-        tube = self._state.tubes.by_id(image.tube_id)
-        if tube.policy is not None:
-            return self.policies.take_back(tube, image, now_ns)
-        return self.change(image, now_ns)
+    def take_back(
+        self, job: Job, kind: Kind, after: State, reason: Reason, now_ns: int, connection: int = 0,
+        deadline_ns: int = 0, priority: int | None = None, delay_s: int | None = None,
+    ) -> int:  # fmt: skip
+        """`move` for a job that comes back, unless its tube's policy says otherwise."""
+        tube = self._state.tubes.ids[job.tube_id]
+        if tube.policy is None:
+            return self.move(
+                job, kind, after, reason, now_ns, connection, deadline_ns, priority, delay_s
+            )
+        return self.policies.take_back(tube, job.image(
+            kind, after, reason, now_ns, deadline_ns=deadline_ns, connection=connection,
+            priority=priority, delay_s=delay_s,
+        ), now_ns)  # fmt: skip
 
     def settle(self, tube: Tube, now_ns: int) -> None:
         """Give a changed tube's ready jobs to who waits, and plan when it needs attention."""
@@ -151,7 +175,7 @@ class Timekeeping:
 
     def drop_if_unused(self, tube: Tube, now_ns: int) -> None:
         """Forget a tube that nothing refers to, and its pause with it."""
-        if tube.is_referred_to:
+        if tube.using or tube.watching or tube.is_referred_to:
             return
         if tube.pause_until_ns:
             self._changes.pause(tube, 0, now_ns, Reason.NONE)
@@ -243,12 +267,12 @@ class Timekeeping:
             if session is None:
                 return
             self.slice_left -= 1
-            image = self.reservations.expired(session, now_ns)
-            if image is not None:
+            job = self.reservations.expired(session, now_ns)
+            if job is not None:
                 self.reservations.tally.timeouts += 1
                 if self._state.times is not None:
-                    self._state.times.of(self._state.tubes.by_id(image.tube_id)).timeouts += 1
-                self.take_back(image, now_ns)
+                    self._state.times.of(self._state.tubes.by_id(job.tube_id)).timeouts += 1
+                self.take_back(job, Kind.TTR_EXPIRED, READY, Reason.TTR, now_ns)
             self.job_waits.end_wait(session, now_ns)
             self.reservations.end_wait(session, now_ns)
 
@@ -353,8 +377,8 @@ class Consequences(Part):
         """A job waits for its group no longer, but for the rest of its delay, from its put on."""
         ready_ns = job.created_ns + job.delay_s * NS
         is_delayed = ready_ns > now_ns
-        self._changes.make(job.image(
-            Kind.GROUP_ENDED, State.DELAYED if is_delayed else READY, Reason.NONE, now_ns,
-            deadline_ns=ready_ns if is_delayed else 0,
-        ))  # fmt: skip
+        self._changes.move(
+            job, Kind.GROUP_ENDED, State.DELAYED if is_delayed else READY, Reason.NONE, now_ns, 0,
+            ready_ns if is_delayed else 0,
+        )  # fmt: skip
         self._timekeeping.settle(self._state.tubes.by_id(job.tube_id), now_ns)

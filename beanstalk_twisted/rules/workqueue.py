@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from beanstalk_twisted.binlog.records.jobs import Kind, Reason, State
+from beanstalk_twisted.binlog.records.jobs import RESERVED, Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import Counters, Record
 from beanstalk_twisted.binlog.space_budget import Demand
 from beanstalk_twisted.jobs.job import CLIENT, NS, Job
@@ -37,6 +37,9 @@ from beanstalk_twisted.wire import layouts, replies
 from beanstalk_twisted.wire.layouts import Values
 from beanstalk_twisted.wire.replies import CANCELLED, RETURNED, CannotHandOver, Reply
 
+RELEASE: Final = Kind.RELEASE
+TOUCH: Final = Kind.TOUCH
+
 SLICE_WAITS: Final = 500
 """Sessions that one slice of the end of waits asks about, some 3 ms if all wait; one that watches
 many tubes counts for as many.
@@ -62,6 +65,8 @@ class WorkQueue:
 
     :ivar outbox: later answers, and those for sessions other than the one that a call was for, in
         order.
+    :ivar tick: does what is due; ``next_due_ns`` says when there is something, 0 for at once, None
+        for never.
     :ivar max_job_bytes: the largest body that `put` takes.
     :ivar hand_over: hands the queue over to the standby of this name, any if it is empty; gives a
         `HandingOver` or a `CannotHandOver`.
@@ -87,6 +92,7 @@ class WorkQueue:
         self.outbox = self.reservations.outbox
         self.job_waits = JobWaits(self.reservations)
         self._timekeeping = timekeeping = Timekeeping(self.reservations, self.job_waits)
+        self.tick, self.next_due_ns = timekeeping.tick, timekeeping.next_due_ns
         self._kicks = Kicks(timekeeping)
         self.batches = Batches(timekeeping)
         self.flushes = Flushes(timekeeping)
@@ -198,13 +204,6 @@ class WorkQueue:
         if counter is not None:
             self.tally.commands[counter] += 1
 
-    def tick(self, now_ns: int) -> None:
-        self._timekeeping.tick(now_ns)
-
-    def next_due_ns(self) -> int | None:
-        """When `tick` has something to do; 0 for at once, None for never."""
-        return self._timekeeping.next_due_ns()
-
     def reserve_job(self, session: Session, now_ns: int, job_id: int) -> Answer | None:
         """This very job, unless that or too many with its concurrency key are reserved."""
         job = self.state.jobs.get(job_id)
@@ -221,7 +220,7 @@ class WorkQueue:
         job = self.state.not_held_by_others(session, job_id)
         if job is None:
             return self._changes.not_found()
-        tube = self.state.tubes.by_id(job.tube_id)
+        tube = self.state.tubes.ids[job.tube_id]
         if tube.processing_time is not None or self.state.times is not None:
             self.state.note_run(session, job, tube, now_ns)
         return replies.DELETED, self._end(session, job, tube, CLIENT, now_ns)
@@ -241,15 +240,10 @@ class WorkQueue:
             return self._changes.not_found()
         if not self._changes.has_room():
             return NO_ROOM
-        image = job.image(
-            Kind.RELEASE, State.READY, Reason.RETURNED, now_ns, connection=session.number,
-            reserves=-1,
+        return RETURNED, self._timekeeping.take_back(
+            job, RELEASE, State.DELAYED if delay_s else State.READY, Reason.RETURNED, now_ns,
+            session.number, now_ns + delay_s * NS if delay_s else 0, None, delay_s or None,
         )  # fmt: skip
-        if delay_s:
-            image = image._replace(
-                state=State.DELAYED, deadline_ns=now_ns + delay_s * NS, delay_s=delay_s
-            )
-        return RETURNED, self._timekeeping.take_back(image, now_ns)
 
     def release(
         self, session: Session, now_ns: int, job_id: int, priority: int, delay_s: int
@@ -260,13 +254,12 @@ class WorkQueue:
             return self._changes.not_found()
         if not self._changes.has_room():
             return NO_ROOM
-        image = job.image(
-            Kind.RELEASE, State.DELAYED if delay_s else State.READY, Reason.CLIENT, now_ns,
-            deadline_ns=now_ns + delay_s * NS if delay_s else 0, connection=session.number,
-        )._replace(priority=priority, delay_s=delay_s, releases=job.releases + 1)  # fmt: skip
         if self.state.times is not None:
             self.state.times.of(self.state.tubes.by_id(job.tube_id)).releases += 1
-        return replies.RELEASED, self._timekeeping.take_back(image, now_ns)
+        return replies.RELEASED, self._timekeeping.take_back(
+            job, RELEASE, State.DELAYED if delay_s else State.READY, CLIENT, now_ns,
+            session.number, now_ns + delay_s * NS if delay_s else 0, priority, delay_s,
+        )  # fmt: skip
 
     def bury(self, session: Session, now_ns: int, job_id: int, priority: int) -> Answer:
         """Put a job aside until it is kicked."""
@@ -276,23 +269,19 @@ class WorkQueue:
         if not self._changes.has_room():
             return NO_ROOM
         buried_ns = max(now_ns, self.state.last_buried_ns + 1)
-        image = job.image(
-            Kind.BURY, State.BURIED, Reason.CLIENT, now_ns, deadline_ns=buried_ns,
-            connection=session.number,
-        )._replace(priority=priority, buries=job.buries + 1)  # fmt: skip
         if self.state.times is not None:
             self.state.times.of(self.state.tubes.by_id(job.tube_id)).buries += 1
-        return replies.BURIED, self._timekeeping.change(image, now_ns)
+        return replies.BURIED, self._timekeeping.move(
+            job, Kind.BURY, State.BURIED, CLIENT, now_ns, session.number, buried_ns, priority
+        )
 
     def touch(self, session: Session, now_ns: int, job_id: int) -> Answer:
         job = self._held(session, job_id)
         if job is None:
             return self._changes.not_found()
-        image = job.image(
-            Kind.TOUCH, State.RESERVED, Reason.CLIENT, now_ns,
-            deadline_ns=now_ns + job.ttr_s * NS, connection=session.number,
-        )  # fmt: skip
-        self._changes.make(image)
+        self._changes.move(
+            job, TOUCH, RESERVED, CLIENT, now_ns, session.number, now_ns + job.ttr_s * NS
+        )
         return replies.TOUCHED, job.lsn
 
     def kick(self, session: Session, now_ns: int, bound: int) -> Answer | None:
@@ -308,8 +297,9 @@ class WorkQueue:
             return NO_ROOM
         if self.state.times is not None:
             self.state.times.of(self.state.tubes.by_id(job.tube_id)).kicks += 1
-        lsn = self._timekeeping.change(job.kicked(now_ns, session.number), now_ns)
-        return replies.KICKED_JOB, lsn
+        return replies.KICKED_JOB, self._timekeeping.move(
+            job, Kind.KICK, State.READY, CLIENT, now_ns, session.number
+        )
 
     def stats(self, session: Session, now_ns: int) -> Answer:
         return replies.statistics(layouts.SERVER.write(self.server_stats())), 0
@@ -469,8 +459,9 @@ class WorkQueue:
             if job is None:
                 # Deleted between two slices, by a batch of its own.
                 continue
-            image = job.image(Kind.DISCONNECT_RELEASE, State.READY, Reason.DISCONNECT, now_ns)
-            timekeeping.take_back(image, now_ns)
+            timekeeping.take_back(
+                job, Kind.DISCONNECT_RELEASE, State.READY, Reason.DISCONNECT, now_ns
+            )
             timekeeping.slice_left -= 1
         del self.state.sessions[session.number]
 

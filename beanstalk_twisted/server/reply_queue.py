@@ -27,7 +27,7 @@ class Output(Protocol):
 
 
 class Connection(Protocol):
-    """Whose replies they are; `protocol.BeanstalkProtocol` is one."""
+    """Whose replies they are; `connections.connection` has one."""
 
     def replies_held(self) -> None:
         """More replies are held: see whether too many are."""

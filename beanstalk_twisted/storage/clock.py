@@ -47,11 +47,13 @@ class LogClock:
         """
         self._offset_ns = heard_ns - self._monotonic_ns()
 
-    def step(self) -> int | None:
+    def step(self, now_ns: int) -> int | None:
         """Return the new `wall_offset_ns` if the wall clock was set by more than `STEP_NS` since
         the last call.
+
+        :param now_ns: `now_ns` of just now.
         """
-        offset_ns = self.wall_offset_ns()
+        offset_ns = self._wall_ns() - now_ns
         if abs(offset_ns - self._noted_offset_ns) <= STEP_NS:
             return None
         self._noted_offset_ns = offset_ns

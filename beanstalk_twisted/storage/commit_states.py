@@ -1,15 +1,14 @@
 """The states of a group commit, and what it does about the one that lasts: a disk without space."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
-from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.space_budget import PreallocatedSegment, SpaceBudget
 from beanstalk_twisted.states import Transitions, Triggers
 from beanstalk_twisted.storage.environment import CommitEvents
-from beanstalk_twisted.storage.io_thread import Clock
+from beanstalk_twisted.storage.io_thread import Clock, Timer
 
 SPACE_RETRY_S: Final = 1.0
 """From one try on a full disk to the next: soon for a person, seldom for the disk."""
@@ -66,21 +65,25 @@ class Space:
         self._events = events
         self._clock = clock
         self._again = again
-        self._pause: IDelayedCall | None = None
+        self._pause: Timer | None = None
 
     def wanted(self) -> PreallocatedSegment | None:
         """Return the segment to allocate now, if one is wanted."""
-        return None if self._pause is not None else self.budget.wanted(self._events.demand())
+        budget = self.budget
+        if self._pause is not None or budget.rest > budget.ample:
+            return None
+        return budget.wanted(self._events.demand())
 
     def next(self, is_ending: bool) -> PreallocatedSegment | None:
-        """As `wanted`, but none if the log is to end.  Without one a disk that was full may be
-        asked for something else, and there may be room for who waits for it, since a segment has
-        begun.
+        """As `wanted`, but room may be lacking, and nothing is allocated if the log is to end.
+        Without a segment to allocate, a disk that was full may be asked for something else, and
+        there may be room for who waits for it, since a segment has begun.
         """
+        budget = self.budget
         demand = self._events.demand()
         is_asked = self._pause is None and not is_ending
-        segment = self.budget.wanted(demand) if is_asked else None
-        if segment is None and (demand.waiting or (self.budget.is_short and self._pause is None)):
+        segment = budget.wanted(demand) if is_asked else None
+        if segment is None and (demand.waiting or (budget.is_short and self._pause is None)):
             self.was_given()
         return segment
 
@@ -97,7 +100,7 @@ class Space:
         """The disk is full: the next try is a second from now, also if another one was planned."""
         self.budget.is_short = True
         self.stop()
-        self._pause = self._clock.callLater(SPACE_RETRY_S, self._end_pause)
+        self._pause = cast("Timer", self._clock.callLater(SPACE_RETRY_S, self._end_pause))
         self._events.space_changed(failure)
 
     def try_now(self) -> None:

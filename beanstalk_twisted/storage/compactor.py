@@ -94,6 +94,23 @@ class Compactor:
         # The segment of which all was written again but jobs whose bodies are lost.
         self._left_seq = 0
 
+    def advanced(self) -> None:
+        """The log has grown: as `consider`, which would find nothing to do in most logs."""
+        log, policy = self._log, self._policy
+        if not log.ends:
+            # No segment is finished.
+            return
+        is_left_alone = (
+            log.segment - log.oldest <= policy.spare_files
+            and log.total_bytes
+            <= policy.factor * self._queue.state.live.live_bytes
+            + policy.spare_segments * log.budget.usual_bytes
+            and self._slices is None
+            and not (self._is_pressed or log.budget.is_short or log.most_bytes)
+        )
+        if not is_left_alone:
+            self.consider()
+
     @fail_stop
     def consider(self) -> None:
         """The log may have grown: begin to compact if it is too large."""

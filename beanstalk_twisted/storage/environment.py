@@ -139,7 +139,7 @@ class CommitEvents(NamedTuple):
 
     :ivar acknowledge: more replies may be sent.
     :ivar advanced: the disk has done something.
-    :ivar before_batch: records are about to be written; it may append more.
+    :ivar before_batch: records are about to be written, at this log time; it may append more.
     :ivar count_waiting: asks how many connections may wait for what is written next.
     :ivar demand: asks how much room the queue wants.
     :ivar slow: a write or sync has taken long.
@@ -148,7 +148,7 @@ class CommitEvents(NamedTuple):
 
     acknowledge: Callable[[], None] = lambda: None
     advanced: Callable[[], None] = lambda: None
-    before_batch: Callable[[], None] = lambda: None
+    before_batch: Callable[[int], None] = lambda now_ns: None
     count_waiting: Callable[[], int] = lambda: 0
     demand: Callable[[], Demand] = Demand
     space_changed: Callable[[Failure | None], None] = lambda refusal: None

@@ -95,18 +95,18 @@ class InlineSyncPolicy:
         self._is_taken = is_quick and now_ns >= self._closed_until_ns
         return self._is_taken
 
-    def note_write(self, now_ns: int, took_ns: int) -> None:
-        """A write has ended.  As a rule it says nothing of the disk."""
-        if self._is_taken and took_ns > self._stall_ns:
-            self._closed_until_ns = now_ns + REST * took_ns
-        self._is_taken = False
-
-    def note_sync(self, now_ns: int, took_ns: int) -> None:
-        """A sync, with the write before it, has ended.  No more than a stall is learnt from it, so
-        that one that took for ever is forgotten some day.
+    def note(self, now_ns: int, took_ns: int, *, syncs: bool) -> None:
+        """A write has ended, perhaps with a sync.  Without one it says nothing of the disk as a
+        rule.  No more than a stall is learnt from a sync, so that one that took for ever is
+        forgotten some day.
         """
-        self.note_write(now_ns, took_ns)
-        took_ns = min(took_ns, self._stall_ns)
+        if took_ns > self._stall_ns:
+            if self._is_taken:
+                self._closed_until_ns = now_ns + REST * took_ns
+            took_ns = self._stall_ns
+        self._is_taken = False
+        if not syncs:
+            return
         if not self._lessons:
             self._mean_ns = took_ns
         self._lessons += 1

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 from twisted.internet.defer import Deferred, fail
-from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.batches import Batch
@@ -33,6 +32,7 @@ from beanstalk_twisted.storage.environment import (
 )
 from beanstalk_twisted.storage.fail_stop import fail_stop
 from beanstalk_twisted.storage.fsync import MAX_BATCH_BYTES, FsyncPolicy, InlineSyncPolicy
+from beanstalk_twisted.storage.io_thread import Timer
 
 T = TypeVar("T")
 
@@ -112,15 +112,16 @@ class GroupCommit:
         self._marked_lsn = log.durable_lsn
         self._inline_sync = InlineSyncPolicy(0) if inline_sync is None else inline_sync
         self._is_in_loop = self._may_write_here = False
-        self._in_flight_bytes = 0
+        # The batch under way, or refused by a full disk, and whether it is synced.
+        self._batch: Batch | None = None
+        self._syncs_batch = self._is_refused = False
         self._slow_ns = slow_ns
         # When the disk was given its newest work, and when those began to wait who wait for it.
         self._taken_ns = NEVER
         self._waits_from_ns = self._took_ns = self._ended_ns = 0
-        self._refused: tuple[Batch, bool] | None = None
-        self._turn: IDelayedCall | None = None
-        self._interval: IDelayedCall | None = None
-        self._idle_flush: IDelayedCall | None = None
+        self._turn: Timer | None = None
+        self._interval: Timer | None = None
+        self._idle_flush: Timer | None = None
         self._durable_calls: list[tuple[int, Callable[[], None]]] = []
         self._next_sync_calls: list[Callable[[], None]] = []
         self._this_sync_calls: list[Callable[[], None]] = []
@@ -133,7 +134,8 @@ class GroupCommit:
 
     @property
     def unacknowledged_bytes(self) -> int:
-        under_way = self._in_flight_bytes
+        batch = self._batch
+        under_way = 0 if batch is None else batch.end - batch.offset
         if self.replica is not None:
             under_way = max(under_way, self.replica.waiting_bytes)
         return under_way + self._log.open_bytes
@@ -145,7 +147,7 @@ class GroupCommit:
         if self.state != IDLE or self._turn is not None:
             return
         if self._is_due or self.wanted or self.space.wanted() is not None:
-            self._turn = self._reactor.callLater(0, self._end_turn)
+            self._turn = cast("Timer", self._reactor.callLater(0, self._end_turn))
         else:
             self._arm_idle_flush()
 
@@ -208,7 +210,7 @@ class GroupCommit:
         self._is_in_loop = self._may_write_here = False
         if self.state == IDLE:
             self._taken_ns = NEVER
-            if self._turn is None:
+            if self._turn is None and self._idle_flush is None:
                 self._arm_idle_flush()
 
     def _begin(self) -> bool:
@@ -216,12 +218,15 @@ class GroupCommit:
         log = self._log
         if self.fail_stop.has_failed:
             return False
-        if log.budget.stale:
+        budget = log.budget
+        if budget.stale:
             self.state = TRANSITIONS[self.state]["prepare"]
-            discard = partial(self._writer.discard, log.budget.take_stale())
+            discard = partial(self._writer.discard, budget.take_stale())
             self._run(discard, lambda _: self._done())
             return True
-        segment = self.space.next(is_ending=self.wanted == END)
+        segment = None
+        if budget.is_short or budget.rest <= budget.ample:
+            segment = self.space.next(is_ending=self.wanted == END)
         if segment is not None and self._may_prepare(segment):
             self.state = TRANSITIONS[self.state]["prepare"]
             self._taken_ns = self._now_ns()
@@ -229,7 +234,7 @@ class GroupCommit:
             running.addCallback(self._prepared, segment).addErrback(self._not_prepared)
             running.addErrback(self.fail_stop)
             return True
-        if self._is_due:
+        if log.is_waited_for or self._is_due:
             return self._take()
         if self.wanted == END:
             self._end_log()
@@ -250,14 +255,17 @@ class GroupCommit:
 
     def _done(self) -> None:
         """The disk has nothing to do: give it what is next."""
-        if self._is_over:
+        # As `_is_over`, without a call.
+        if self.fail_stop.has_failed or self.state == ABANDONED:
             return
-        self._call_durable()
+        if self._durable_calls:
+            self._call_durable()
         self.state = TRANSITIONS[self.state]["done"]
         if self._log.open_bytes > LARGE_BYTES:
             # What was given room just now has kept others waiting already.
             self.schedule()
-        self.flush()
+        if not self._is_in_loop:
+            self.flush()
         self._events.advanced()
 
     @property
@@ -267,8 +275,8 @@ class GroupCommit:
     # A batch, from the log to the replies.
 
     def _take(self) -> bool:
-        self._events.before_batch()
         now_ns = self._now_ns()
+        self._events.before_batch(now_ns)
         batch = self._log.take(now_ns)
         assert batch is not None
         self.state = TRANSITIONS[self.state]["write"]
@@ -282,7 +290,7 @@ class GroupCommit:
         if self.replica is not None:
             # First, and once, however often the disk has no space for it.
             self.replica.publish(batch)
-        return self._write(batch, sync)
+        return self._write(batch, sync, now_ns)
 
     def _begin_sync(self) -> None:
         """What is written next has all that is wanted, but the end."""
@@ -290,66 +298,70 @@ class GroupCommit:
         self._next_sync_calls = []
         self.wanted = END if self.wanted == END else NOTHING
 
-    def _write(self, batch: Batch, sync: bool) -> bool:
+    def _write(self, batch: Batch, sync: bool, now_ns: int) -> bool:
         """Write a batch in this thread while the disk is quick (`InlineSyncPolicy`): to hand it to
         another and back costs more than such a sync, and much more than a write.  The second of a
         turn goes to the I/O thread, so that others have their turn.
 
         :return: as `_begin`.
         """
-        self._in_flight_bytes = batch.end - batch.offset
-        work = partial(self._timed, partial(self._writer.write, batch, sync))
+        self._batch, self._syncs_batch = batch, sync
         may_write_here, self._may_write_here = self._may_write_here, False
         # Where replies wait for syncs, what none waits for is synced by the other thread.
         is_brief = not sync
         if self._is_always:
-            is_brief = batch.commits and self._in_flight_bytes <= MAX_BATCH_BYTES
+            is_brief = batch.commits and batch.end - batch.offset <= MAX_BATCH_BYTES
         if (
             may_write_here
             and is_brief
-            and not batch.syncs
+            and batch.file is None
+            and not batch.seals
             and self._io.is_free
             and self.wanted != END
-            and self._inline_sync.take(self._now_ns(), syncs=sync)
+            and self._inline_sync.take(now_ns, syncs=sync)
         ):
-            running = self._write_here(work, batch)
+            running = self._write_here()
             if running is None:
                 # `_begin` has just asked whether space is wanted.
-                return self._is_due or self.wanted > NOTHING or self._log.budget.is_short
+                return self._log.has_open or self.wanted > NOTHING or self._log.budget.is_short
         else:
-            running = self._io.run(work).addCallback(self._written, batch)
-        running.addErrback(self._not_written, batch, sync).addErrback(self.fail_stop)
+            running = self._io.run(self._write_batch).addCallback(self._written)
+        running.addErrback(self._not_written).addErrback(self.fail_stop)
         return True
 
-    def _write_here(self, work: Callable[[], bool], batch: Batch) -> "Deferred[None] | None":
+    def _write_here(self) -> "Deferred[None] | None":
         """:return: has failed, if that has."""
         try:
-            self._written(self._io.call(work), batch)
+            self._written(self._io.call(self._write_batch))
         except Exception:
             return fail()
         return None
 
-    def _timed(self, work: Callable[[], T]) -> T:
+    def _write_batch(self) -> bool:
+        """Write the batch, in whatever thread; return whether it is durable."""
+        assert self._batch is not None
         began_ns = self._now_ns()
-        done = work()
-        self._ended_ns = self._now_ns()
-        self._took_ns = self._ended_ns - began_ns
-        return done
+        is_durable = self._writer.write(self._batch, self._syncs_batch)
+        self._ended_ns = ended_ns = self._now_ns()
+        self._took_ns = ended_ns - began_ns
+        return is_durable
 
-    def _written(self, is_durable: bool, batch: Batch) -> None:
-        self._in_flight_bytes = 0
-        self._written_lsn = batch.last_lsn
-        if self._refused is not None:
-            self._refused = None
+    def _written(self, is_durable: bool) -> None:
+        batch, self._batch = self._batch, None
+        assert batch is not None
+        self._written_lsn = lsn = batch.last_lsn
+        if self._is_refused:
+            self._is_refused = False
             self.space.was_given()
         if is_durable:
-            self._log.durable(batch.last_lsn)
+            self._log.durable(lsn)
         self._let_go()
-        if not batch.syncs:
-            learn = self._inline_sync.note_sync if is_durable else self._inline_sync.note_write
-            learn(self._ended_ns, self._took_ns)
+        if batch.file is None and not batch.seals:
+            self._inline_sync.note(self._ended_ns, self._took_ns, syncs=is_durable)
         if is_durable:
-            self._count_sync(batch.last_lsn)
+            self.figures.synced(lsn, self._took_ns)
+            if self._this_sync_calls:
+                self._call_synced()
         else:
             self._arm_interval()
         self._done()
@@ -361,11 +373,13 @@ class GroupCommit:
         waited_ns = self._ended_ns - self._waits_from_ns
         if waited_ns > self._slow_ns and self._took_ns >= LEAST_SLOW_NS:
             self._events.slow(SlowSync(waited_ns, self._took_ns, self._events.count_waiting()))
-        if not self._is_over and self._acknowledge():
+        if self._acknowledge():
             self._events.acknowledge()
 
     def _acknowledge(self) -> bool:
         """:return: whether more may be told to clients."""
+        if self.fail_stop.has_failed or self.state == ABANDONED:
+            return False
         lsn = self._log.durable_lsn if self._is_always else self._written_lsn
         if self.replica is not None:
             lsn = min(lsn, self.replica.acknowledged_lsn)
@@ -392,20 +406,20 @@ class GroupCommit:
 
     # A disk without space.
 
-    def _not_written(self, failure: Failure, batch: Batch, sync: bool) -> None:
+    def _not_written(self, failure: Failure) -> None:
         """Nothing is wrong but the space: the same batch again, later."""
         failure.trap(NoSpace)
         if not self._is_over:
-            self._refused = batch, sync
+            self._is_refused = True
             self.state = TRANSITIONS[self.state]["refused"]
             self.space.was_refused(failure)
             self._events.advanced()
 
     @fail_stop
     def _try_again(self) -> None:
-        if self._refused is not None and self.state == NO_SPACE:
+        if self._batch is not None and self.state == NO_SPACE:
             self.state = TRANSITIONS[self.state]["retry"]
-            self._write(*self._refused)
+            self._write(self._batch, self._syncs_batch, self._now_ns())
         else:
             self.flush()
 
@@ -441,7 +455,7 @@ class GroupCommit:
         if latest_s is None or self._log.durable_lsn >= self._written_lsn:
             return
         if self._interval is None and self.wanted != END:
-            self._interval = self._reactor.callLater(latest_s, self._sync_due)
+            self._interval = cast("Timer", self._reactor.callLater(latest_s, self._sync_due))
 
     @fail_stop
     def _sync_due(self) -> None:
@@ -454,17 +468,23 @@ class GroupCommit:
         self.state = TRANSITIONS[self.state]["sync"]
         self._begin_sync()
         self._taken_ns = self._waits_from_ns = self._now_ns()
-        self._run(partial(self._timed, self._writer.sync), self._synced, self._written_lsn)
+        self._run(self._sync_file, self._synced, self._written_lsn)
+
+    def _sync_file(self) -> None:
+        began_ns = self._now_ns()
+        self._writer.sync()
+        self._ended_ns = ended_ns = self._now_ns()
+        self._took_ns = ended_ns - began_ns
 
     def _synced(self, ignored: None, lsn: int) -> None:
         self._log.durable(lsn)
         self._let_go()
-        self._count_sync(lsn)
+        self.figures.synced(lsn, self._took_ns)
+        self._call_synced()
         self._done()
 
-    def _count_sync(self, lsn: int) -> None:
-        self.figures.synced(lsn, self._took_ns)
-        if self._this_sync_calls and not self._is_over:
+    def _call_synced(self) -> None:
+        if not self._is_over:
             calls, self._this_sync_calls = self._this_sync_calls, []
             for call in calls:
                 call()
@@ -472,7 +492,8 @@ class GroupCommit:
     def _arm_idle_flush(self) -> None:
         is_free = self._idle_flush is None and self.wanted != END
         if is_free and (self._needs_mark or self._log.has_open):
-            self._idle_flush = self._reactor.callLater(IDLE_FLUSH_S, self._end_idle_flush)
+            call = self._reactor.callLater(IDLE_FLUSH_S, self._end_idle_flush)
+            self._idle_flush = cast("Timer", call)
 
     @property
     def _needs_mark(self) -> bool:
@@ -491,11 +512,11 @@ class GroupCommit:
         elif self.state == IDLE and self._needs_mark:
             self._marked_lsn = self._log.durable_lsn
             self.state = TRANSITIONS[self.state]["write"]
-            self._waits_from_ns = self._taken_ns = self._now_ns()
+            now_ns = self._waits_from_ns = self._taken_ns = self._now_ns()
             mark = self._log.mark()
             if self.replica is not None:
                 self.replica.publish(mark)
-            self._write(mark, sync=False)
+            self._write(mark, False, now_ns)
 
     def _end_log(self) -> None:
         self.state = TRANSITIONS[self.state]["end"]

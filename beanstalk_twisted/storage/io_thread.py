@@ -19,6 +19,16 @@ LOOK_S: Final = 1.0
 """How often an idle thread looks at work of the reactor's: a second is nothing to a hang."""
 
 
+class Timer(Protocol):
+    """What is needed of an IDelayedCall, where this is compiled: zope's interfaces are no types to
+    the compiler.
+    """
+
+    def active(self) -> bool: ...
+
+    def cancel(self) -> None: ...
+
+
 class Clock(Protocol):
     """What is needed of an IReactorTime."""
 

@@ -328,10 +328,10 @@ class LogStore:
     def _advanced(self) -> None:
         if self.reads is not None:
             self.reads.drop()
-        if self._archiver is None:
-            self._compactor.consider()
-        else:
+        if self._archiver is not None:
             self._archiver.advanced()
+        else:
+            self._compactor.advanced()
 
     def _kept_for(self, seq: int) -> Kept | None:
         if self._queue.state.bodies.is_reading(seq):
@@ -350,10 +350,10 @@ class LogStore:
             times=times(count, "slowest"), count=count,
         )  # fmt: skip
 
-    def _note_clock_step(self) -> None:
-        offset_ns = self._clock.step()
+    def _note_clock_step(self, now_ns: int) -> None:
+        offset_ns = self._clock.step(now_ns)
         if offset_ns is not None:
-            self._log.append(ClockStep(self._clock.now_ns(), offset_ns))
+            self._log.append(ClockStep(now_ns, offset_ns))
 
     def _note_room(self, refusal: Failure | None) -> None:
         """Each state of the disk is told once; that there is space, when there was for a while."""

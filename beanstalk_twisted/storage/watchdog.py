@@ -107,7 +107,9 @@ class WatchedIo(Io):
         try:
             return self._io.call(work)
         finally:
-            self._note_end(None)
+            self._ended += 1
+            if self._seconds:
+                self._note_speed()
 
     def stop(self) -> None:
         if self._timer is not None:
@@ -123,6 +125,12 @@ class WatchedIo(Io):
     def _note_end(self, result: T) -> T:
         """Work ends in the order in which it was given, so it is the oldest that has ended."""
         self._ended += 1
+        if self._seconds:
+            self._note_speed()
+        return result
+
+    def _note_speed(self) -> None:
+        """Work has ended that some looks have seen."""
         if self._is_told:
             self._is_told = False
             self.log.warn(
@@ -130,7 +138,6 @@ class WatchedIo(Io):
                 seconds=self._seconds, path=self._path,
             )  # fmt: skip
         self._seconds = 0
-        return result
 
     def _look(self) -> None:
         self._timer = None

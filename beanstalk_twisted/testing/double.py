@@ -213,7 +213,7 @@ class Double(Drains, Inspection):
         with self._turn():
             self._check_up()
             client = self.server.connect()
-            with self.server.recorder.ignoring(client.protocol.session):
+            with self.server.recorder.ignoring(client.protocol.connection.session):
                 said = client.ask(use)
                 if said.startswith(b"USING "):
                     said = client.ask(line + raw + b"\r\n")

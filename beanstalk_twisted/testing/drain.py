@@ -65,9 +65,8 @@ def drained(
             return
         number = _number(line)
         stats = JobStats(ask(b"stats-job %d\r\n" % number).partition(b"\r\n")[2][:-2])
-        attempt: Attempt[Any] = Attempt(
-            clock, Job(number, rest[:-2]), stats, clock.seconds() + stats.ttr
-        )
+        attempt: Attempt[Any] = Attempt(clock, Job(number, rest[:-2]))
+        attempt.learn(stats, clock.seconds())
         done = _attempt(attempt, route.work_for(attempt), finish)
         attempt.end()
         ask(_command(done.verdict, number, stats))

@@ -25,7 +25,7 @@ class Wire:
 
     def __init__(self, server: MemoryServer) -> None:
         self.peer: Client = server.connect()
-        self.number: int = self.peer.protocol.session.number
+        self.number: int = self.peer.protocol.connection.session.number
         self.is_dropped = False
         self.is_held = False
         self.is_cut_off = False

@@ -39,6 +39,7 @@ class Dialect:
 
     :ivar hears_deadlines: see `Session.hears_deadlines`.
     :ivar cancel_lines: the commands that end a wait, as they are sent.
+    :ivar remembered: lines and what they mean; `parse` adds to them.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Dialect:
         releases = [row for row in rows if row.fields == _RELEASE_FIELDS]
         self._release = releases[0] if releases else None
         self._tagged_put = tagged_put
-        self._remembered: dict[bytes, Parsed] = {}
+        self.remembered: dict[bytes, Parsed] = {}
 
     def __repr__(self) -> str:
         return f"<Dialect {self.name}>"
@@ -73,7 +74,7 @@ class Dialect:
         :param line: without its CR LF.
         :raise ParseError: with the reply, and the counter if `stats` counts the line nevertheless.
         """
-        remembered = self._remembered.get(line)
+        remembered = self.remembered.get(line)
         if remembered is not None:
             return remembered
         word, _, rest = line.partition(b" ")
@@ -110,14 +111,10 @@ class Dialect:
             return tagged
         return self._with_jobs.get(word)
 
-    @property
-    def remembered(self) -> int:
-        return len(self._remembered)
-
     def _remember(self, line: bytes, parsed: Parsed) -> None:
-        if len(self._remembered) >= MAX_REMEMBERED:
-            self._remembered.clear()
-        self._remembered[line] = parsed
+        if len(self.remembered) >= MAX_REMEMBERED:
+            self.remembered.clear()
+        self.remembered[line] = parsed
 
     def _parse_release(self, rest: bytes) -> Parsed | None:
         texts = rest.split(b" ")

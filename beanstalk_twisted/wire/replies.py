@@ -362,3 +362,7 @@ class Flushed(Line):
 
     __slots__ = ()
     template = b"FLUSHED %d\r\n"
+
+
+LINES: Final = frozenset({Word, Inserted, Kicked, Using, Watching, Flushed})
+"""Replies of one line that say that all went well."""

@@ -166,7 +166,7 @@ class Hooks:
         if not isinstance(hooks, Iterable) or isinstance(hooks, str):
             raise TypeError(f"hooks is a list of functions of an Event, not {hooks!r}")
         forms = {name: form if form and form[0] >= least else None for name, form in EVENTS.items()}
-        self._hooks: tuple[Any, ...] = (*([partial(log, forms=forms)] if logs else []), *hooks)
+        self._hooks: tuple[Hook, ...] = (*([partial(log, forms=forms)] if logs else []), *hooks)
         for hook in self._hooks:
             if not callable(hook) or isclass(hook):
                 raise TypeError(f"hooks is a list of functions of an Event; {hook!r} is none")

@@ -12,6 +12,7 @@ import click
 
 from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.reading.survey import Progress, Survey, beanstalkd_file
+from beanstalk_twisted.binlog.records.others import Pause, TubePolicy
 from beanstalk_twisted.binlog.segments.format import (
     DEFAULT_SEGMENT_BYTES,
     MAX_SEGMENT_BYTES,
@@ -171,13 +172,13 @@ def export_v7_command(path: str, output: str | None, file_size: int, is_json: bo
             for job in jobs:
                 tally.take(job)
     pauses = [
-        (text_of(pause.tube), -(-(pause.until_ns - log_ns) // NS))
-        for pause in loaded.pauses()
+        (text_of(tube), -(-(pause.until_ns - log_ns) // NS))
+        for tube, pause in loaded.tube_records([Pause])
         # No command pauses another one.
-        if is_tube_name(pause.tube)
+        if is_tube_name(tube)
     ]
     tally.dropped["keys"] = len(loaded.remembered_keys())
-    tally.dropped["policies"] = len(loaded.policies())
+    tally.dropped["policies"] = len(loaded.tube_records([TubePolicy]))
     tell_unusable(tally.unusable, "were not exported")
     for name, count in tally.dropped.items():
         if count:

@@ -8,6 +8,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
+from beanstalk_twisted.binlog.records.others import Pause
 from binlog_tools.cli import options
 from binlog_tools.cli.commands import CANNOT_READ, USAGE
 from binlog_tools.cli.options import MOST_NAMED, code_of_gaps, end_with_gaps, load, open_source
@@ -97,7 +98,7 @@ def jobs_command(
     selection = options.selection(**chosen)
     if point is None:
         loaded = load(source)
-        now_ns, pauses = loaded.now_ns, loaded.pauses()
+        now_ns, pauses = loaded.now_ns, loaded.tube_records([Pause])
         found: Iterator[Listed] = (
             (job, len(job.body)) for job in listing.chosen_jobs(loaded, selection)
         )
@@ -108,9 +109,9 @@ def jobs_command(
         _tell_missing(past, point)
     _list(output, islice(found, limit), now_ns, how)
     if output.is_terminal and not is_json:
-        for pause in pauses:
+        for tube, pause in pauses:
             left = format_duration(pause.until_ns - now_ns)
-            output.line(f"tube {text_of(pause.tube)} is paused for {left}")
+            output.line(f"tube {text_of(tube)} is paused for {left}")
 
 
 def _tell_missing(past: PastJobs, point: Point) -> None:

@@ -26,7 +26,7 @@ from binlog_tools.logs.live_set import Point
 from binlog_tools.logs.new_log import OriginSource
 from binlog_tools.logs.outputs import refuse_inside_sources
 from binlog_tools.logs.quantities import NS
-from binlog_tools.logs.stored import StoredKey, StoredPolicy
+from binlog_tools.logs.stored import StoredKey, TubeRecord
 from binlog_tools.rewrite.journals import Journal, Stopped
 from binlog_tools.rewrite.put_plans import Plan, lost_words, plan
 from binlog_tools.rewrite.putting import NOT_BURIED, WINDOW_JOBS, Putter, planned_jobs
@@ -57,7 +57,7 @@ class PoliciesSet(NamedTuple):
 class PolicySetter:
     """Sets policies, in two parts."""
 
-    def __init__(self, client: Client, policies: Sequence[StoredPolicy]) -> None:
+    def __init__(self, client: Client, policies: Sequence[TubeRecord]) -> None:
         self.outcome = PoliciesSet(set(), [], {})
         self._client = client
         self._policies = policies
@@ -67,9 +67,9 @@ class PolicySetter:
 
         :raise ClientError: the server is gone.
         """
-        for tube, rules in self._policies:
+        for tube, policy in self._policies:
             if tube not in self.outcome.refused:
-                part = {key: value for key, value in rules.items()
+                part = {key: value for key, value in policy.rules.items()
                         if (key in PUT_LIMITS) is limits_puts}  # fmt: skip
                 if part:
                     self._set(tube, part)

@@ -156,11 +156,8 @@ def _carried_out(salvage: Salvage, source: Source, target: str | None) -> Report
     if target is None:
         deque(report.jobs(), maxlen=0)
     else:
-        pauses = list(salvage.judge.pauses())
-        with NewLog(
-            target, salvage.origin, floors=salvage.floors, pauses=pauses,
-            policies=salvage.judge.policies(),
-        ) as new:  # fmt: skip
+        of_tubes = salvage.judge.tube_records()
+        with NewLog(target, salvage.origin, floors=salvage.floors, of_tubes=of_tubes) as new:
             for job in report.jobs():
                 new.add(job)
             new.add_keys(salvage.judge.remembered_keys())

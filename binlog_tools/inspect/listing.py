@@ -14,7 +14,7 @@ from beanstalk_twisted.binlog.records.jobs import (
     Reason,
     State,
 )
-from beanstalk_twisted.binlog.records.others import Start
+from beanstalk_twisted.binlog.records.others import Pause, Start
 from beanstalk_twisted.binlog.segments.format import parse_segment_name
 from beanstalk_twisted.binlog.tags import NO_TAGS, Tags
 from binlog_tools.console.wording import text_of
@@ -33,7 +33,7 @@ from binlog_tools.logs.live_set import END, Bodies, Point, Snapshot
 from binlog_tools.logs.opening import Loaded
 from binlog_tools.logs.quantities import NS, Numbers, Span, format_time, format_time_exactly
 from binlog_tools.logs.sources import Source
-from binlog_tools.logs.stored import Selection, StoredJob, StoredPause, stored_pauses
+from binlog_tools.logs.stored import Selection, StoredJob, TubeRecord, tube_records
 
 
 def chosen_jobs(loaded: Loaded, selection: Selection) -> Iterator[StoredJob]:
@@ -93,8 +93,8 @@ class PastJobs:
                 body = bodies.of(found) if with_bodies else b""
                 yield job._replace(body=body), found.size
 
-    def pauses(self) -> list[StoredPause]:
-        return stored_pauses(self._snapshot.live, self.now_ns)
+    def pauses(self) -> list[TubeRecord]:
+        return tube_records(self._snapshot.live, self.now_ns, kinds=[Pause])
 
 
 def fields_of_job(job: StoredJob, size: int, now_ns: int) -> Fields:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.compaction import Policy, Pressure
 from beanstalk_twisted.binlog.records.jobs import Kind
-from beanstalk_twisted.binlog.records.others import STATE, TUBE_ID
+from beanstalk_twisted.binlog.records.others import STATE, TUBE_ID, RememberedKey, TubePolicy
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import RECORD, RECORD_BYTES, SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.segments.frames import Frame
@@ -21,7 +21,14 @@ from binlog_tools.logs.opening import Loaded
 from binlog_tools.logs.quantities import NS
 from binlog_tools.logs.reading import OpenSegment, names_ahead
 from binlog_tools.logs.sources import Source
-from binlog_tools.logs.stored import STATE_NAMES, Selection, StoredJob, type_name
+from binlog_tools.logs.stored import (
+    STATE_NAMES,
+    Selection,
+    StoredJob,
+    stored_keys,
+    tube_records,
+    type_name,
+)
 
 NAMED_PINS: Final = 1000
 """Ids of jobs that are named for each segment, lowest first."""
@@ -215,7 +222,7 @@ def _sum_up(
         tubes[live.tubes.get(raw[TUBE_ID], b"")].update(
             {STATE_NAMES[raw[STATE]]: 1, "jobs": 1, "bytes": job.size}
         )
-    for remembered, seq, _ in live.keys(live.time_ns):
+    for remembered, seq, _ in live.in_force(RememberedKey, live.time_ns):
         bytes_of[seq] += RECORD_BYTES + len(remembered.key)
     for (kind, tube_id), count in traffic.items():
         if kind in _TRAFFIC:
@@ -238,7 +245,8 @@ def _sum_up(
         depth.sum_up(len(live.jobs)),
         ExtensionCounts(
             len(tags), sum(bool(each.dead_from) for each in tags),
-            sum(1 for _ in live.keys(live.time_ns)), len(live.policies()),
+            len(stored_keys(live, live.time_ns)),
+            len(tube_records(live, live.time_ns, kinds=[TubePolicy])),
         ),
     )  # fmt: skip
 

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 from beanstalk_twisted import __version__
 from beanstalk_twisted.binlog.directory import Directory, File, sync_directory
 from beanstalk_twisted.binlog.reading.survey import Survey
-from beanstalk_twisted.binlog.records.jobs import JobImage, Reason, State
-from beanstalk_twisted.binlog.records.others import CleanStop, Pause, Record, TubeDef
+from beanstalk_twisted.binlog.records.jobs import JobImage, State
+from beanstalk_twisted.binlog.records.others import CleanStop, Record, TubeDef
 from beanstalk_twisted.binlog.segments.format import (
     DEFAULT_SEGMENT_BYTES,
     FRAME_TARGET_BYTES,
@@ -29,7 +29,7 @@ from beanstalk_twisted.binlog.segments.framing import Framing
 from beanstalk_twisted.binlog.tags import NO_TAGS, Tags
 from binlog_tools.console.wording import text_of
 from binlog_tools.logs.outputs import PART, NamingDirectory
-from binlog_tools.logs.stored import StoredJob, StoredKey, StoredPause, StoredPolicy
+from binlog_tools.logs.stored import StoredJob, StoredKey, TubeRecord
 
 
 class NewDirectory:
@@ -203,12 +203,12 @@ class SegmentMaker:
 
     def __init__(
         self, directory: Directory, origin: Origin, *, floors: Floors = NO_FLOORS,
-        pauses: Iterable[StoredPause] = (), policies: Iterable[StoredPolicy] = (),
-        segment_bytes: int = DEFAULT_SEGMENT_BYTES,
+        of_tubes: Iterable[TubeRecord] = (), segment_bytes: int = DEFAULT_SEGMENT_BYTES,
         flags: int = 0, now_ns: int | None = None,
         random: Callable[[int], bytes] = os.urandom,
     ) -> None:  # fmt: skip
-        """:param flags: of the headers, beside the one that says that a tool made it.
+        """:param of_tubes: stated at the head of each segment.
+        :param flags: of the headers, beside the one that says that a tool made it.
         :param now_ns: the wall clock; the log's time is not before ``floors.time_ns``.
         """
         self._directory = directory
@@ -217,8 +217,7 @@ class SegmentMaker:
         self._random = random
         self._flags = flags | MADE_BY_TOOL
         self._segment_bytes = segment_bytes
-        self._pauses = list(pauses)
-        self._policies = list(policies)
+        self._of_tubes = list(of_tubes)
         self._incompat = 0
         self.shared_keys: list[SharedKey] = []
         self._holders: dict[tuple[bytes, bytes], int] = {}
@@ -326,11 +325,8 @@ class SegmentMaker:
         self._segment_lsn = self._lsn
         for name, tube_id in self._tubes.items():
             self._append(TubeDef(tube_id, name, self._now_ns))
-        for pause in self._pauses:
-            tube_id = self._tube_id(pause.tube)
-            self._append(Pause(tube_id, pause.seconds, pause.until_ns, self._now_ns, Reason.IMPORT))
-        for policy in self._policies:
-            self._append(policy.record(self._tube_id(policy.tube), self._now_ns))
+        for each in self._of_tubes:
+            self._append(each.restated(self._tube_id(each.tube), self._now_ns))
         # However many tubes there are, a segment takes at least as much in jobs.
         opening = SEGMENT_HEADER_BYTES + self._open_bytes
         self._limit = max(self._segment_bytes, opening + self._open_bytes, opening + MIN_ROOM_BYTES)
@@ -369,8 +365,8 @@ class NewLog(SegmentMaker):
 
     def __init__(
         self, path: str, origin: Origin, *, floors: Floors = NO_FLOORS,
-        pauses: Iterable[StoredPause] = (), policies: Iterable[StoredPolicy] = (),
-        segment_bytes: int = DEFAULT_SEGMENT_BYTES, flags: int = 0, now_ns: int | None = None,
+        of_tubes: Iterable[TubeRecord] = (), segment_bytes: int = DEFAULT_SEGMENT_BYTES,
+        flags: int = 0, now_ns: int | None = None,
     ) -> None:  # fmt: skip
         """:param path: must not exist, or be an empty directory.
         :raise OSError: it cannot be made.
@@ -378,8 +374,8 @@ class NewLog(SegmentMaker):
         self._new = NewDirectory(path)
         try:
             super().__init__(
-                self._new.directory, origin, floors=floors, pauses=pauses,
-                policies=policies, segment_bytes=segment_bytes, flags=flags, now_ns=now_ns,
+                self._new.directory, origin, floors=floors, of_tubes=of_tubes,
+                segment_bytes=segment_bytes, flags=flags, now_ns=now_ns,
             )  # fmt: skip
         except BaseException:
             self._new.discard()

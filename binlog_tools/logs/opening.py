@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.files import LocalFiles
 from beanstalk_twisted.binlog.reading.survey import Progress, Survey
+from beanstalk_twisted.binlog.records.others import Record
 from beanstalk_twisted.binlog.segments.format import (
     FRAME_MAGIC,
     SEGMENT_HEADER_BYTES,
@@ -33,14 +34,13 @@ from binlog_tools.logs.sources import (
     parse_archived_name,
 )
 from binlog_tools.logs.stored import (
+    OF_TUBES,
     StoredJob,
     StoredKey,
-    StoredPause,
-    StoredPolicy,
+    TubeRecord,
     loaded_jobs,
     stored_keys,
-    stored_pauses,
-    stored_policies,
+    tube_records,
 )
 from binlog_tools.logs.streams import StreamSource
 
@@ -222,14 +222,11 @@ class Loaded(NamedTuple):
     def jobs(self) -> Iterator[StoredJob]:
         return loaded_jobs(self.survey, self.now_ns)
 
-    def pauses(self) -> list[StoredPause]:
-        return stored_pauses(self.survey.small, self.now_ns, is_start=True)
+    def tube_records(self, kinds: Iterable[type[Record]] = OF_TUBES) -> list[TubeRecord]:
+        return tube_records(self.survey.small, self.now_ns, True, kinds)
 
     def remembered_keys(self) -> list[StoredKey]:
         return stored_keys(self.survey.small, self.now_ns, is_start=True)
-
-    def policies(self) -> list[StoredPolicy]:
-        return stored_policies(self.survey.small)
 
 
 def load(

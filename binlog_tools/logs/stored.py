@@ -1,15 +1,19 @@
 """Jobs apart from their log, and which of them, or of its records, a command is about."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from dataclasses import replace
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
 from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.binlog.reading.survey import Survey
-from beanstalk_twisted.binlog.reading.survival import LogState
+from beanstalk_twisted.binlog.reading.survival import RULES, LogState
 from beanstalk_twisted.binlog.records.jobs import KEY, WITHHELD_NS, JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import (
     JOB_KINDS,
     OTHERS,
+    Pause,
+    Record,
     RememberedKey,
     TubePolicy,
 )
@@ -72,10 +76,32 @@ def without_group(job: StoredJob) -> StoredJob:
     return job
 
 
-class StoredPause(NamedTuple):
+class TubeRecord(NamedTuple):
+    """What a log says of a tube, apart from that log.
+
+    :ivar record: of a type in `OF_TUBES`; its tube number, time and reason are not set.
+    """
+
     tube: bytes
-    seconds: int
-    until_ns: int
+    record: Any
+
+    def restated(self, tube_id: int, now_ns: int) -> Record:
+        said: Record = replace(self.record, tube_id=tube_id, ts_ns=now_ns)
+        return said
+
+
+OF_TUBES: Final = sorted(RULES.keys() - {RememberedKey}, key=attrgetter("kind"))
+"""The types of a `TubeRecord`, in the order in which a new log states them; a new log states
+remembered keys after its jobs.
+"""
+
+
+def stored_pause(tube: bytes, seconds: int, until_ns: int) -> TubeRecord:
+    return TubeRecord(tube, Pause(0, seconds, until_ns, 0, Reason.IMPORT))
+
+
+def stored_policy(tube: bytes, rules: Mapping[str, str]) -> TubeRecord:
+    return TubeRecord(tube, TubePolicy(0, rules, 0, Reason.IMPORT))
 
 
 class StoredKey(NamedTuple):
@@ -103,14 +129,6 @@ class StoredKey(NamedTuple):
         return cls(tube, record.key, record.job_id, record.ts_ns, record.until_ns, record.jobs)
 
 
-class StoredPolicy(NamedTuple):
-    tube: bytes
-    rules: Mapping[str, str]
-
-    def record(self, tube_id: int, now_ns: int) -> TubePolicy:
-        return TubePolicy(tube_id, self.rules, now_ns, Reason.IMPORT)
-
-
 def loaded_jobs(survey: Survey, now_ns: int) -> Iterator[StoredJob]:
     """The jobs that a server would load, ascending by id; reserved ones are ready again.
 
@@ -124,26 +142,28 @@ def loaded_jobs(survey: Survey, now_ns: int) -> Iterator[StoredJob]:
         yield StoredJob.of(found.image, tubes[found.image.tube_id])
 
 
-def stored_pauses(said: LogState, now_ns: int, is_start: bool = False) -> list[StoredPause]:
-    """The pauses in force, of tubes that have a name; so it is with keys and policies.
+def tube_records(
+    said: LogState, now_ns: int, is_start: bool = False, kinds: Iterable[type[Record]] = OF_TUBES
+) -> list[TubeRecord]:
+    """What is in force of tubes that have a name, by type and then by tube.
 
-    :param is_start: see `LogState.pauses`.
+    :param is_start: see `Rule.in_force`.
     """
+    by_tube = attrgetter("record.tube_id")
     return [
-        StoredPause(said.tubes[each.tube_id], each.seconds, each.until_ns)
-        for each in said.pauses(now_ns, is_start)
-        if each.tube_id in said.tubes
+        TubeRecord(
+            said.tubes[record.tube_id],
+            replace(record, tube_id=0, ts_ns=0, reason=Reason.IMPORT),
+        )
+        for kind in kinds
+        for record, *_ in sorted(said.in_force(kind, now_ns, is_start), key=by_tube)
+        if record.tube_id in said.tubes
     ]
 
 
 def stored_keys(said: LogState, now_ns: int, is_start: bool = False) -> list[StoredKey]:
-    keys = (found.record for found in said.keys(now_ns, is_start))
+    keys = (found.record for found in said.in_force(RememberedKey, now_ns, is_start))
     return [StoredKey.of(k, said.tubes[k.tube_id]) for k in keys if k.tube_id in said.tubes]
-
-
-def stored_policies(said: LogState) -> list[StoredPolicy]:
-    policies = said.policies().items()
-    return [StoredPolicy(said.tubes[n], each.rules) for n, each in policies if n in said.tubes]
 
 
 TYPE_NAMES: Final[Mapping[int, str]] = {

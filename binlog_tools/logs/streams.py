@@ -17,15 +17,11 @@ from beanstalk_twisted.binlog.segments.format import (
 from beanstalk_twisted.replication.stream.addresses import credential_warnings, stream_at
 from beanstalk_twisted.replication.stream.interface import Message, Stream, StreamError
 from beanstalk_twisted.replication.stream.messages import (
-    Assembler,
-    FillMark,
-    Gaps,
     Kind,
     Malformed,
+    MessageReader,
     Note,
-    Part,
     Write,
-    decode,
     is_of,
 )
 from binlog_tools.logs.sources import NoLog, Source
@@ -51,58 +47,44 @@ MOST_REMARKS: Final = 5
 class Assembly:
     """Files in a directory, made of messages."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, first: int) -> None:
+        """:param first: position of the first message."""
         self.path = path
         self.remarks: list[str] = []
-        self._parts = Assembler()
-        self._mark = FillMark()
+        self._reader = MessageReader(first - 1)
         self._damaged = 0
-        self._gaps = Gaps()
-        self._position: int | None = None
         self._headers: dict[int, SegmentHeader] = {}
         self._end = 0, 0
-        self._last_lsn = 0
 
     def take(self, message: Message) -> None:
         """:raise ValueError: a later version has written the message.
         :raise OSError: a file cannot be written.
         """
-        if self._position is not None:
-            self._gaps.step(self._position, message.position)
-        self._position, found = message.position, decode(message.payload)
-        if isinstance(found, Malformed):
-            self._note_damage(message.position, found)
-        elif self._parts.passes_over(found) or not (
-            self._last_lsn
-            or isinstance(found, Note)
-            or self._mark.may_begin_with(found.write.segment)
-        ):
-            self._gaps.passed_over()
-        elif isinstance(found, Part):
-            write = self._parts.add(found)
-            if write is not None:
-                self._take_write(write)
-        else:
-            self._take_note(found, message.position)
+        match found := self._reader.take(message):
+            case Malformed():
+                self._note_damage(message.position, found)
+            case Write():
+                self._take_write(found)
+            case Note():
+                self._take_note(found)
 
-    def _take_note(self, note: Note, position: int) -> None:
-        self._mark.note(note, position, self._last_lsn)
+    def _take_note(self, note: Note) -> None:
         if note.kind == Kind.FILL_BEGINS:
-            self._gaps.went_on()
+            self._reader.discard_log()
             self._headers.clear()
-            self._end, self._last_lsn = (0, 0), 0
-            self._parts.fill_begins()
+            self._end = 0, 0
             for name in os.listdir(self.path):
                 os.remove(os.path.join(self.path, name))
         elif note.kind != Kind.FILL_ENDS:
-            self._gaps.told_of(note.last_lsn, self._last_lsn)
+            self._reader.gaps.told_of(note.last_lsn, self._reader.last_lsn)
 
     def end(self) -> None:
-        if self._mark.is_filling and not self._mark.has_ended:
+        mark, gaps = self._reader.mark, self._reader.gaps
+        if mark.is_filling and not mark.has_ended:
             self.remarks.append("it is still being filled, or was not to its end: jobs are missing")
-        if self._gaps.is_torn:
+        if gaps.is_torn:
             self.remarks.append(
-                f"behind message {self._gaps.since} some are missing that were more than heartbeats"
+                f"behind message {gaps.since} some are missing that were more than heartbeats"
             )
         if self._damaged > MOST_REMARKS:
             self.remarks.append(f"{self._damaged - MOST_REMARKS} more messages are damaged")
@@ -129,20 +111,21 @@ class Assembly:
             # A server that was fenced has left it.
             return
         if self._goes_on(write, known):
-            self._gaps.went_on()
-            self._end, self._last_lsn = (write.segment, write.end), write.last_lsn
-        elif write.begins and self._gaps.since is None and not self._damaged:
+            self._reader.accept(write)
+            self._end = write.segment, write.end
+        elif write.begins and self._reader.gaps.since is None and not self._damaged:
             # What comes before it was refused, and its server ended before it sent all again.
             del self._headers[write.segment]
             return
         else:
-            self._gaps.told_of(write.last_lsn, self._last_lsn)
+            self._reader.reject(write)
         self._write(write)
 
     def _goes_on(self, write: Write, header: SegmentHeader | None) -> bool:
         if not write.begins:
             return (write.segment, write.offset) == self._end
-        return header is None or not self._last_lsn or header.first_lsn <= self._last_lsn + 1
+        last_lsn = self._reader.last_lsn
+        return header is None or not last_lsn or header.first_lsn <= last_lsn + 1
 
     def _write(self, write: Write) -> None:
         if write.begins:
@@ -171,12 +154,9 @@ class StreamSource(Source):
 
     def __init__(self, stream: Stream, done: Done) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="binlog-inspect-")
-        self._assembly = Assembly(self._folder.name)
         super().__init__(LocalFiles(self._folder.name))
         self.path = stream.url
-        _read(stream, self._assembly, done)
-        self._assembly.end()
-        self.remarks += self._assembly.remarks
+        self.remarks += _read(stream, self._folder.name, done)
         if not self.names():
             raise NoLog(stream.url, "there is no log in this stream")
 
@@ -204,10 +184,12 @@ def _is_done(future: "Future[None]", done: Done) -> bool:
     return True
 
 
-def _read(stream: Stream, assembly: Assembly, done: Done) -> None:
+def _read(stream: Stream, path: str, done: Done) -> list[str]:
+    """:return: remarks."""
     ends = done(stream.ends())
     if ends.is_empty:
-        return
+        return []
+    assembly = Assembly(path, ends.first)
     is_over: Future[None] = Future()
     received = ends.first - 1
 
@@ -236,8 +218,10 @@ def _read(stream: Stream, assembly: Assembly, done: Done) -> None:
             before = received
             left = done(stream.read(before + 1))
             if before == received and (left is None or left.position > ends.last):
-                return
+                break
     except ValueError as error:
         raise OSError(errno.EINVAL, str(error), stream.url) from None
     finally:
         following.stop()
+    assembly.end()
+    return assembly.remarks

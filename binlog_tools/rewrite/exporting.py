@@ -9,6 +9,7 @@ from itertools import chain, count
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from beanstalk_twisted.binlog.records.jobs import COUNTERS, NEVER_NS, State
+from beanstalk_twisted.binlog.records.others import Pause, TubePolicy
 from beanstalk_twisted.binlog.segments.format import MAX_BODY_BYTES
 from beanstalk_twisted.binlog.tags import MAX_METADATA_BYTES, NO_TAGS, WRITTEN_METADATA, Tags
 from beanstalk_twisted.rules.policy_keys import ABSENT, BadRule, check_rule
@@ -23,8 +24,9 @@ from binlog_tools.logs.stored import (
     Selection,
     StoredJob,
     StoredKey,
-    StoredPause,
-    StoredPolicy,
+    TubeRecord,
+    stored_pause,
+    stored_policy,
 )
 from binlog_tools.tube_names import NoTube, is_tube_name, quoted
 
@@ -243,16 +245,15 @@ def export(loaded: Loaded, selection: Selection) -> Iterator[Fields]:
         "next_job_id": loaded.floors.next_job_id,
         "time": format_time_exactly(loaded.now_ns),
     }  # fmt: skip
-    for pause in loaded.pauses():
+    for tube, pause in loaded.tube_records([Pause]):
         until = format_time_exactly(pause.until_ns)
         yield {
-            "v": VERSION, "kind": "pause", **_name_fields("tube", pause.tube),
+            "v": VERSION, "kind": "pause", **_name_fields("tube", tube),
             "seconds": pause.seconds, "until": until,
         }  # fmt: skip
-    for policy in loaded.policies():
+    for tube, policy in loaded.tube_records([TubePolicy]):
         yield {
-            "v": VERSION, "kind": "policy", **_name_fields("tube", policy.tube),
-            "rules": policy.rules,
+            "v": VERSION, "kind": "policy", **_name_fields("tube", tube), "rules": policy.rules,
         }  # fmt: skip
     for remembered in loaded.remembered_keys():
         yield {
@@ -307,8 +308,7 @@ def bounded_lines(file: BinaryIO, max_bytes: int = DEFAULT_LINE_BYTES) -> Iterat
 class _Head(NamedTuple):
     floors: Floors
     sources: list[OriginSource]
-    pauses: list[StoredPause]
-    policies: list[StoredPolicy]
+    of_tubes: list[TubeRecord]
     keys: list[StoredKey]
     lsn_line: int = 0
 
@@ -325,7 +325,7 @@ def import_lines(
     head, first = _read_head(numbered, now_ns)
     origin = Origin("import", head.sources)
     with NewLog(
-        output, origin, floors=head.floors, pauses=head.pauses, policies=head.policies,
+        output, origin, floors=head.floors, of_tubes=head.of_tubes,
         segment_bytes=segment_bytes, now_ns=now_ns,
     ) as log:  # fmt: skip
         jobs = _Jobs(head.floors.next_job_id, now_ns, head.keys)
@@ -383,7 +383,7 @@ def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _read_head(numbered: Iterator[_Numbered], now_ns: int) -> tuple[_Head, list[_Numbered]]:
-    head = _Head(Floors(), [], [], [], [])
+    head = _Head(Floors(), [], [], [])
     lines: dict[str, int] = {}
 
     def once(number: int, what: str) -> None:
@@ -412,11 +412,11 @@ def _read_head(numbered: Iterator[_Numbered], now_ns: int) -> tuple[_Head, list[
         elif kind == "pause":
             seconds = fields.whole("seconds", MAX_U32, 0)
             until = fields.time("until", now_ns + seconds * NS)
-            head.pauses.append(StoredPause(fields.tube(), seconds, until))
-            once(number, f"pause of tube {text_of(head.pauses[-1].tube)}")
+            head.of_tubes.append(stored_pause(fields.tube(), seconds, until))
+            once(number, f"pause of tube {text_of(fields.tube())}")
         elif kind == "policy":
-            head.policies.append(StoredPolicy(fields.tube(), fields.rules()))
-            once(number, f"policy of tube {text_of(head.policies[-1].tube)}")
+            head.of_tubes.append(stored_policy(fields.tube(), fields.rules()))
+            once(number, f"policy of tube {text_of(fields.tube())}")
         elif kind == "key":
             key = _read_key(fields, now_ns)
             head.keys.append(key)

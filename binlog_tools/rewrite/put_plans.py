@@ -6,7 +6,7 @@ from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.records.jobs import NEVER_NS, WITHHELD_NS, State
-from beanstalk_twisted.binlog.records.others import TUBE_ID
+from beanstalk_twisted.binlog.records.others import TUBE_ID, Pause, TubePolicy
 from beanstalk_twisted.binlog.segments.format import RECORD
 from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.rules.policy_keys import sound_rules
@@ -19,10 +19,10 @@ from binlog_tools.logs.stored import (
     Selection,
     StoredJob,
     StoredKey,
-    StoredPause,
-    StoredPolicy,
+    TubeRecord,
     stored_keys,
-    stored_pauses,
+    stored_policy,
+    tube_records,
 )
 from binlog_tools.tube_names import is_tube_name
 
@@ -64,7 +64,7 @@ class OfTubes(NamedTuple):
         that takes, or no client may say so; the same of ``lost_keys``.
     """
 
-    policies: Sequence[StoredPolicy]
+    policies: Sequence[TubeRecord]
     keys: Sequence[StoredKey]
     lost_policies: int
     lost_keys: int
@@ -87,7 +87,7 @@ class Plan(NamedTuple):
     source: Source
     jobs: list[Waiting]
     tubes: dict[int, bytes]
-    pauses: dict[bytes, StoredPause]
+    pauses: dict[bytes, Pause]
     now_ns: int
     words: frozenset[str]
     unusable: Mapping[bytes, int]
@@ -143,7 +143,7 @@ def plan(
     for job_id, each in sorted(live.jobs.items()):
         job = released(promoted(stored(each, live.tubes), now_ns))
         chosen.take(job_id, each, job, is_wanted=selection.has_job(job))
-    pauses = {pause.tube: pause for pause in stored_pauses(live, now_ns)}
+    pauses = dict(tube_records(live, now_ns, kinds=[Pause]))
     jobs = chosen.in_order()
     return Plan(
         source, jobs, live.tubes, pauses, now_ns, words, chosen.unusable, chosen.unnamed,
@@ -158,21 +158,21 @@ def _of_tubes(
 ) -> OfTubes:
     """Those of the tubes that are chosen; if single jobs are, only policies, of their tubes."""
     if selection._replace(tubes=None) == Selection():
-        tubes = {each for each, name in live.tubes.items()
-                 if selection.tubes is None or name in selection.tubes}  # fmt: skip
-        keys = [each for each in stored_keys(live, now_ns)
-                if selection.tubes is None or each.tube in selection.tubes]  # fmt: skip
+        tubes = set(live.tubes.values()) if selection.tubes is None else selection.tubes
+        keys = [each for each in stored_keys(live, now_ns) if each.tube in tubes]
     else:
-        tubes, keys = used, []
-    policies = [StoredPolicy(live.tubes[each], policy.rules)
-                for each, policy in live.policies().items() if each in tubes]  # fmt: skip
+        tubes, keys = {live.tubes.get(each, b"") for each in used}, []
+    found = tube_records(live, now_ns, kinds=[TubePolicy])
+    policies = [each for each in found if each.tube in tubes]
     # As much of each as a client may set: another version may have written the log.
-    sound = [each._replace(rules=sound_rules(each.rules) if is_tube_name(each.tube) else {})
-             for each in policies if "tube-policy" in words]  # fmt: skip
+    sound = [stored_policy(tube, sound_rules(policy.rules) if is_tube_name(tube) else {})
+             for tube, policy in policies if "tube-policy" in words]  # fmt: skip
     named = [each for each in keys if is_tube_name(each.tube) and is_tube_name(each.key)]
     named = sorted(named, key=lambda each: each.tube) if "put idp:" in words else []
     lost = len(policies) - sum(each in policies for each in sound)
-    return OfTubes([each for each in sound if each.rules], named, lost, len(keys) - len(named))
+    return OfTubes(
+        [each for each in sound if each.record.rules], named, lost, len(keys) - len(named)
+    )
 
 
 class _Chosen:

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from beanstalk_twisted.binlog.records.jobs import NEVER_NS, State
+from beanstalk_twisted.binlog.records.others import Pause
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands.calls import Answer
 from beanstalk_twisted.client.commands.specs import Inserted
@@ -15,7 +16,7 @@ from beanstalk_twisted.client.commands.tags import NewJob, Tags
 from beanstalk_twisted.client.sync import Client, Pipeline
 from binlog_tools.logs.live_set import Bodies
 from binlog_tools.logs.quantities import NS
-from binlog_tools.logs.stored import StoredJob, StoredPause
+from binlog_tools.logs.stored import StoredJob
 from binlog_tools.rewrite.journals import Journal, Stopped
 from binlog_tools.rewrite.put_plans import Plan, announced, delay_left_s, lost_of
 
@@ -74,7 +75,7 @@ class Putter:
     def __init__(
         self, client: Client, journal: Journal | None, now_ns: Callable[[], int],
         sleep: Callable[[float], object], rate: float | None = None,
-        pauses: Mapping[bytes, StoredPause] | None = None, groups: Iterable[bytes] = (),
+        pauses: Mapping[bytes, Pause] | None = None, groups: Iterable[bytes] = (),
     ) -> None:  # fmt: skip
         """:param rate: jobs in a second, at most.
         :param pauses: of tubes, to be paused before their first job.

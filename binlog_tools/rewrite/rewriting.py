@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
-from operator import attrgetter
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.batches import Position
@@ -22,10 +21,10 @@ from beanstalk_twisted.binlog.records.others import (
     RememberedKey,
     Start,
     TubeDef,
+    TubePolicy,
 )
 from beanstalk_twisted.binlog.segments.format import (
     DEFAULT_SEGMENT_BYTES,
-    EXTENSIONS,
     MADE_BY_TOOL,
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
@@ -48,7 +47,7 @@ from binlog_tools.logs.opening import Loaded
 from binlog_tools.logs.outputs import PART, NamingDirectory
 from binlog_tools.logs.quantities import NS
 from binlog_tools.logs.sources import NoLog
-from binlog_tools.logs.stored import Selection, StoredJob, StoredKey, StoredPolicy
+from binlog_tools.logs.stored import OF_TUBES, Selection, StoredJob, StoredKey, TubeRecord
 
 
 class SameStore(ValueError):
@@ -102,8 +101,8 @@ def rewrite(
     origin = Origin(tool, [OriginSource.of(loaded.survey)])
     dropped = 0
     with NewLog(
-        output, origin, floors=loaded.floors, pauses=loaded.pauses(),
-        policies=loaded.policies(), segment_bytes=segment_bytes,
+        output, origin, floors=loaded.floors, of_tubes=loaded.tube_records(),
+        segment_bytes=segment_bytes,
     ) as log:  # fmt: skip
         for job in loaded.jobs():
             if choice.keeps(job, loaded.now_ns):
@@ -148,16 +147,13 @@ def merge(
     """
     _refuse_copies(logs)
     floors = Floors.of(*(log.survey for log in logs))
-    until = attrgetter("until_ns")
-    pauses = {pause.tube: pause for log in logs for pause in sorted(log.pauses(), key=until)}
-    policies, others = _merged_policies(logs)
+    of_tubes, others = _merged_tube_records(logs)
     origin = Origin("merge", [OriginSource.of(log.survey) for log in logs])
     before: list[_Relative] = []
     next_id = floors.next_job_id
     with NewLog(
-        output, origin, floors=floors, pauses=pauses.values(), policies=policies,
-        segment_bytes=segment_bytes,
-    ) as new:  # fmt: skip
+        output, origin, floors=floors, of_tubes=of_tubes, segment_bytes=segment_bytes
+    ) as new:
         for log in logs:
             own = _Relative(log.source.path, _stores_of(log), set())
             for job in log.jobs():
@@ -183,14 +179,18 @@ def merge(
         return Merged(new.finish(), new.shared_keys, others)
 
 
-def _merged_policies(logs: Sequence[Loaded]) -> tuple[list[StoredPolicy], list[OtherPolicy]]:
-    chosen: dict[bytes, StoredPolicy] = {}
+def _merged_tube_records(logs: Sequence[Loaded]) -> tuple[list[TubeRecord], list[OtherPolicy]]:
+    """Of a tube's records of one type the first holds; of pauses, the longest."""
+    chosen: dict[tuple[type[Record], bytes], TubeRecord] = {}
     others: list[OtherPolicy] = []
     for log in logs:
-        for policy in log.policies():
-            first = chosen.setdefault(policy.tube, policy)
-            if first.rules != policy.rules:
-                others.append(OtherPolicy(log.source.path, policy.tube, policy.rules))
+        for each in log.tube_records():
+            key, found = (type(each.record), each.tube), each.record
+            first = chosen.setdefault(key, each).record
+            if isinstance(found, Pause) and found.until_ns > first.until_ns:
+                chosen[key] = each
+            elif isinstance(found, TubePolicy) and found.rules != first.rules:
+                others.append(OtherPolicy(log.source.path, each.tube, found.rules))
     return list(chosen.values()), others
 
 
@@ -323,24 +323,18 @@ def append_deletions(
     position = found.position(b"")
     small = found.small
     wall_offset_ns = time.time_ns() - now_ns
-    policies = [
-        replace(policy, ts_ns=now_ns, reason=Reason.NONE)
-        for tube_id, policy in small.policies().items()
-        if tube_id in small.tubes
-    ]
     content: list[Record] = [
         *(TubeDef(each, name, now_ns) for each, name in sorted(found.small.tubes.items())),
-        *(other.record for other in found.others(now_ns, [Pause])),
-        *policies,
+        *(_restated(other.record, now_ns) for other in found.others(now_ns, OF_TUBES)),
         Start(now_ns, small.next_job_id, small.next_tube_id, wall_offset_ns),
         *(record for image in images for record in _end_of(image, now_ns)),
         CleanStop(now_ns),
     ]
-    for key, _ in found.others(now_ns, [RememberedKey]):
-        features |= key.features
-    is_extended = policies or _keys_in(content)
-    incompat = position.incompat | features | (EXTENSIONS if is_extended else 0)
-    raw = _segment(position._replace(incompat=incompat), content, small.next_job_id, now_ns)
+    keys = [other.record for other in found.others(now_ns, [RememberedKey])]
+    for record in [*keys, *content]:
+        features |= 0 if isinstance(record, JobImage) else record.features
+    position = position._replace(incompat=position.incompat | features)
+    raw = _segment(position, content, small.next_job_id, now_ns)
     unnamed = spare_name(position.seq)
     found.remove_dead(directory, segments=False)
     write_file(directory, unnamed, raw)
@@ -348,6 +342,12 @@ def append_deletions(
     directory.sync()
     found.release(directory)
     found.remove_dead(directory, segments=True)
+
+
+def _restated(record: Record, now_ns: int) -> Record:
+    if isinstance(record, TubePolicy):
+        return replace(record, ts_ns=now_ns, reason=Reason.NONE)
+    return record
 
 
 def write_file(directory: Directory, name: str, content: bytes) -> None:

@@ -28,11 +28,9 @@ from binlog_tools.logs.stored import (
     LOST_AND_FOUND,
     StoredJob,
     StoredKey,
-    StoredPause,
-    StoredPolicy,
+    TubeRecord,
     stored_keys,
-    stored_pauses,
-    stored_policies,
+    tube_records,
 )
 from binlog_tools.salvage.carving import Body
 from binlog_tools.salvage.live_jobs import Entry, LiveJobs, Place
@@ -114,11 +112,8 @@ class Judge:
                 yield self._outcome(job_id, entry)
         yield from self._claims()
 
-    def pauses(self) -> list[StoredPause]:
-        return stored_pauses(self._live, self._live.time_ns)
-
-    def policies(self) -> list[StoredPolicy]:
-        return stored_policies(self._live)
+    def tube_records(self) -> list[TubeRecord]:
+        return tube_records(self._live, self._live.time_ns)
 
     def remembered_keys(self) -> list[StoredKey]:
         return stored_keys(self._live, self._live.time_ns)

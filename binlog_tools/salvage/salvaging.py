@@ -14,6 +14,7 @@ from beanstalk_twisted.binlog.files import Files
 from beanstalk_twisted.binlog.reading.survey import Progress
 from beanstalk_twisted.binlog.reading.survival import HiddenRecords, SealedLoss, Why
 from beanstalk_twisted.binlog.records.jobs import Kind
+from beanstalk_twisted.binlog.records.others import TubePolicy
 from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
@@ -318,7 +319,8 @@ class Report:
         self.written: Written | None = None
         self.kept_at = ""
         self.keys = len(salvage.judge.remembered_keys())
-        self.policies = len(salvage.judge.policies())
+        records = salvage.judge.tube_records()
+        self.policies = sum(isinstance(each.record, TubePolicy) for each in records)
         self.shared_keys: list[SharedKey] = []
         self.places = list(salvage.places)
         self._last_id = 0

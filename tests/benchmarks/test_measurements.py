@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import batches, bigger, count, extended, ready, scaling
-from benchmarks.bigger import Figures, Measured, Plan, command_of, limited
+from benchmarks import batches, count, extended, ready, scaling
+from benchmarks.bigger import __main__ as bigger
+from benchmarks.bigger.__main__ import Figures, Measured, Plan, command_of, limited
 from benchmarks.count import Counts, Row
 from benchmarks.speed import __main__ as speed
 from benchmarks.turns import Meter, Pauses

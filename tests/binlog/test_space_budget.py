@@ -17,6 +17,7 @@ from beanstalk_twisted.binlog.segments.format import (
 )
 from beanstalk_twisted.binlog.space_budget import (
     DELETE_BYTES,
+    KEY_ENDS,
     PLENTY_BYTES,
     TAIL_BYTES,
     Demand,
@@ -246,6 +247,35 @@ def test_a_job_that_waits_is_taken_when_all_that_is_wanted_was_made(
         made += 1
         assert made <= most
     assert all(budget.takes_put(size, jobs) for size in waiting)
+
+
+@given(
+    rest=st.integers(1 << 15, 1 << 20),
+    jobs=st.integers(0, 2_000),
+    records=st.lists(st.tuples(st.integers(90, 2_000), st.integers(0, 1 + KEY_ENDS)), max_size=200),
+)
+def test_what_is_ample_is_enough_however_many_jobs_were_put_since_it_was_counted(
+    rest: int, jobs: int, records: list[tuple[int, int]]
+) -> None:
+    budget = SpaceBudget(SEGMENT_BYTES)
+    budget.begin(rest, 5_000, 0)
+    fill(budget, Demand(jobs))
+    ample = budget.ample
+    for own, ends in records:
+        budget.rest, jobs = budget.rest - own, jobs + ends
+        if budget.rest > ample:
+            assert budget.wanted(Demand(jobs)) is None
+        budget.ample = ample
+        if budget.is_ample(own):
+            assert budget.takes_put(own, jobs)
+
+
+def test_room_is_counted_again_after_a_refusal() -> None:
+    budget = budget_with()
+    fill(budget, Demand())
+    assert budget.is_ample(0)
+    assert not budget.takes_put(1 << 40, 0)
+    assert not budget.is_ample(0)
 
 
 # Where a segment opens with much.

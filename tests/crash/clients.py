@@ -90,7 +90,7 @@ class Talker:
     @property
     def session(self) -> Any:
         """What the queue knows of it."""
-        return self._client.protocol.session
+        return self._client.protocol.connection.session
 
     def say(self, command: bytes, job_id: int = 0) -> None:
         """Send a command."""

@@ -9,7 +9,7 @@ from beanstalk_twisted.binlog.tags import NO_TAGS
 from beanstalk_twisted.jobs.figures import BODY_OBJECT_BYTES
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.table import JobTable
-from tests.jobs.test_table import held, put_image, table_of
+from tests.jobs.test_table import add_row, held, put_image, table_of
 
 KINDS = pytest.mark.parametrize("is_row", [True, False], ids=["row", "tagged"])
 
@@ -71,7 +71,7 @@ def test_a_job_that_is_gone_has_no_body_to_drop_and_no_place() -> None:
 
 def test_an_empty_body_stays() -> None:
     table = JobTable()
-    table.add_row(put_image(5, b""), lsn=17, segment=19)
+    add_row(table, put_image(5, b""), lsn=17, segment=19)
     assert not table.drop_body(5, durable_lsn=17)
     assert seen(table).body == b""
 
@@ -79,7 +79,7 @@ def test_an_empty_body_stays() -> None:
 @pytest.mark.parametrize(("lsn", "segment"), [(0, 19), (17, 0)])
 def test_a_body_whose_place_is_not_known_stays(lsn: int, segment: int) -> None:
     table = JobTable()
-    table.add_row(put_image(5), lsn, segment)
+    add_row(table, put_image(5), lsn, segment)
     assert not table.drop_body(5, durable_lsn=17)
     assert seen(table).body == b"hello"
 

@@ -122,16 +122,16 @@ def test_a_session_of_few_tubes_is_told_of_nothing_and_one_of_many_by_each_until
     for number in range(2, MANY_TUBES + 1):
         session.watch(place.tube(number))
     place.put(7, tube=2)
-    assert session.best_key() == 7
+    assert session.best_id() == 7
     assert not any(tube.listeners for tube in place.watched)
     last = place.tube(MANY_TUBES + 1)
     session.watch(last)
-    assert session.best_key() == 7
+    assert session.best_id() == 7
     assert all(tube.listeners for tube in place.watched)
     place.put(3, tube=last.tube_id)
-    assert session.best_key() == 3
+    assert session.best_id() == 3
     session.ignore(last)
-    assert session.best_key() == 7
+    assert session.best_id() == 7
     for tube in list(session.watching):
         session.stop_watching(tube)
     assert not any(tube.listeners for tube in place.watched)

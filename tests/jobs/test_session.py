@@ -24,10 +24,10 @@ class Place:
         if job is None:
             job = Job(job_id, b"", None, (0,) * 16)
             self.jobs.add(job)
-        old_ns, is_held = job.deadline_ns, job_id in self.session.reserved
+        is_held = job_id in self.session.reserved
         job.state, job.deadline_ns = State.RESERVED, deadline_ns
         if is_held:
-            self.session.hold_longer(job_id, old_ns, deadline_ns)
+            self.session.hold_longer(job_id, deadline_ns)
         else:
             self.session.hold(job_id, deadline_ns)
 
@@ -35,7 +35,7 @@ class Place:
         """Take a job from the session."""
         job = self.jobs.job(job_id)
         job.state = State.READY
-        self.session.let_go(job_id, job.deadline_ns)
+        self.session.let_go(job_id)
 
     def watched(self) -> list[str]:
         """Give the names of the watched tubes."""
@@ -47,7 +47,7 @@ class Place:
 def test_a_job_that_another_took_in_the_same_instant_is_none_of_ours() -> None:
     place = Place()
     place.hold(1, 10)
-    place.session.let_go(1, 10)  # It is reserved until then all the same, by another session.
+    place.session.let_go(1)  # It is reserved until then all the same, by another session.
     place.hold(2, 20)
     assert place.session.first_deadline() == (20, 2)
 

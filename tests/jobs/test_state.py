@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records.jobs import FULL, JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.segments.format import RECORD_BYTES
 from beanstalk_twisted.binlog.space_budget import KEY_ENDS
 from beanstalk_twisted.binlog.tags import Tags
@@ -107,6 +107,45 @@ def test_a_move_that_is_not_legal_is_refused(kind: Kind, before: State) -> None:
     state.apply(INTO[before])
     with pytest.raises(AssertionError):
         state.apply(READY._replace(kind=kind, reserves=1))
+
+
+MOVED = [
+    (kind, reason, before, after)
+    for kind in sorted(LEGAL_MOVES.keys() - FULL)
+    for reason in (Reason.CLIENT, Reason.RETURNED)
+    for before in sorted(LEGAL_MOVES[kind][0])
+    for after in sorted(LEGAL_MOVES[kind][1])
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("tags", [None, Tags(group=b"g", concurrency_key=b"k")])
+@pytest.mark.parametrize(("kind", "reason", "before", "after"), MOVED)
+def test_a_move_without_an_image_does_what_the_image_does(
+    kind: Kind, reason: Reason, before: State, after: State, tags: Tags | None
+) -> None:
+    by_image, by_move = make_state(), make_state()
+    for state in (by_image, by_move):
+        state.apply(INTO[before]._replace(tags=tags, reserves=3))
+    is_held, new = after is State.RESERVED, None if kind is Kind.TOUCH else 4
+    by_image.apply(job_of(by_image).image(
+        kind, after, reason, 100, deadline_ns=900, connection=1, priority=new, delay_s=new
+    ))  # fmt: skip
+    by_move.move(job_of(by_move), kind, after, reason, 900, int(is_held), new, new)
+    assert places(by_move) == places(by_image)
+    assert by_move.memory_bytes == by_image.memory_bytes
+    assert by_move.groups.members(b"g") == by_image.groups.members(b"g")
+    assert by_move.concurrency.reserved(b"k") == by_image.concurrency.reserved(b"k")
+    assert by_move.sessions[1].reserved == by_image.sessions[1].reserved
+    if kind is not Kind.DELETE:
+        assert job_of(by_move).copy() == job_of(by_image).copy()
+
+
+@pytest.mark.parametrize(("kind", "before"), [each for each in ILLEGAL if each[0] not in REMAKES])
+def test_a_move_without_an_image_that_is_not_legal_is_refused(kind: Kind, before: State) -> None:
+    state = make_state()
+    state.apply(INTO[before])
+    with pytest.raises(AssertionError):
+        state.move(job_of(state), kind, sorted(LEGAL_MOVES[kind][1])[0], Reason.CLIENT)
 
 
 def test_only_committing_records_move_the_lsn_that_replies_wait_for() -> None:

@@ -15,7 +15,7 @@ from beanstalk_twisted.jobs.figures import (
     RESTING_JOB_BYTES,
     data_memory_bytes,
 )
-from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.job import Job, row_of
 from beanstalk_twisted.jobs.table import JobTable
 from tests.rules.memory import growth_bytes
 
@@ -30,11 +30,16 @@ def put_image(job_id: int, body: bytes = b"hello") -> JobImage:
     )  # fmt: skip
 
 
+def add_row(table: JobTable, image: JobImage, lsn: int, segment: int) -> bool:
+    """Let the job of an image rest."""
+    return table.add_row(image.job_id, image.body, row_of(image, lsn, segment))
+
+
 def table_of(*job_ids: int) -> JobTable:
     """Make a table of jobs that were just put."""
     table = JobTable()
     for job_id in job_ids:
-        table.add_row(put_image(job_id), lsn=17, segment=19)
+        add_row(table, put_image(job_id), lsn=17, segment=19)
     return table
 
 
@@ -69,7 +74,7 @@ def test_the_largest_values_fit_a_job_that_was_only_put() -> None:
     image = put_image(1, b"")._replace(
         priority=MAX_U32, ttr_s=MAX_U32, tube_id=MAX_U32, delay_s=MAX_U32, ts_ns=(1 << 63) - 1
     )
-    table.add_row(image, lsn=MAX_U64, segment=MAX_U32)
+    add_row(table, image, lsn=MAX_U64, segment=MAX_U32)
     job = table.look(1)
     assert job is not None
     assert (job.priority, job.ttr_s, job.tube_id, job.delay_s) == (MAX_U32,) * 4
@@ -85,14 +90,12 @@ def _counted(image: JobImage, name: str, count: int) -> JobImage:
 def test_a_job_rests_up_to_the_largest_counter_of_a_row(name: str) -> None:
     table = JobTable()
     image, past = put_image(1), _counted(put_image(1), name, MAX_COUNT + 1)
-    assert not table.add_row(past, lsn=17, segment=19)
+    assert not add_row(table, past, lsn=17, segment=19)
     assert 1 not in table and list(table) == [] and not len(table) and not table.memory_bytes
-    assert table.add_row(_counted(image, name, MAX_COUNT), lsn=17, segment=19)
+    assert add_row(table, _counted(image, name, MAX_COUNT), lsn=17, segment=19)
     job = table.get(1)
     assert job is not None and getattr(job, name) == MAX_COUNT
-    assert table.rest(job, image._replace(kind=Kind.COPY, state=State.BURIED))
     setattr(job, name, MAX_COUNT + 1)
-    assert not table.rest(job, past)
     table.keep(job)
     assert table.get(1) is job and table.memory_bytes == HOT_JOB_BYTES + 5
     table.remove(job)
@@ -137,7 +140,7 @@ def test_a_job_with_tags_is_an_object_until_it_has_none() -> None:
 def test_a_job_may_have_been_put_before_1970(created_ns: int) -> None:
     """The log's times are signed: a server starts on whatever a tool has written there."""
     table = JobTable()
-    table.add_row(put_image(1)._replace(ts_ns=created_ns), lsn=17, segment=19)
+    add_row(table, put_image(1)._replace(ts_ns=created_ns), lsn=17, segment=19)
     job = table.look(1)
     assert job is not None and job.created_ns == created_ns
 
@@ -153,7 +156,7 @@ def test_jobs_that_are_gone_leave_no_memory_behind() -> None:
 
     def come_and_go() -> None:
         for job_id in range(2, 8_000):
-            table.add_row(put_image(job_id), lsn=0, segment=0)
+            add_row(table, put_image(job_id), lsn=0, segment=0)
             remove(table, job_id)
 
     counted = table.memory_bytes
@@ -168,9 +171,10 @@ def test_a_job_that_nobody_holds_takes_few_bytes_beside_its_body(state: State) -
 
     def fill() -> None:
         for job_id in range(1, 10_001):
-            table.add_row(image._replace(job_id=job_id), lsn=0, segment=0)
+            add_row(table, image._replace(job_id=job_id), lsn=0, segment=0)
             job = held(table, job_id)
-            table.rest(job, image._replace(job_id=job_id, reserves=4))
+            job.state, job.reserves = state, 4
+            table.keep(job)
 
     assert growth_bytes(fill) / 10_000 < 90
 
@@ -210,7 +214,7 @@ def test_many_jobs_are_added_as_they_would_be_one_by_one(job_ids: list[int]) -> 
     job_ids = [job_id for job_id in job_ids if job_id != 2]
     table.add_all_cold(cold_jobs(job_ids))
     for job_id in job_ids:
-        alike.add_row(put_image(job_id, b"%d" % job_id), lsn=0, segment=19)
+        add_row(alike, put_image(job_id, b"%d" % job_id), lsn=0, segment=19)
     assert list(table) == list(alike)
     assert len(table) == len(alike)
     for job_id in alike:
@@ -236,7 +240,7 @@ def test_jobs_that_were_loaded_take_no_more_bytes_than_those_that_were_put() -> 
 
     def put_each() -> None:
         for job_id in job_ids:
-            alike.add_row(put_image(job_id, b"%d" % job_id), lsn=0, segment=19)
+            add_row(alike, put_image(job_id, b"%d" % job_id), lsn=0, segment=19)
 
     jobs = cold_jobs(job_ids)
     assert growth_bytes(lambda: table.add_all_cold(jobs)) <= growth_bytes(put_each) + 1000

@@ -271,7 +271,7 @@ def test_a_session_listens_to_its_tubes_in_a_mode_of_weights_only_and_until_it_e
         session.watch(place.tube(number))
     for mode in (WEIGHTED, WEIGHTED_FAIR, FIFO, WEIGHTED):
         session.choose_by(mode)
-        assert session.best_key() is None
+        assert session.best_id() is None
         assert all(tube.listeners for tube in place.watched) == (mode != FIFO)
     for tube in list(session.watching):
         session.stop_watching(tube)
@@ -285,9 +285,9 @@ def test_a_mode_that_is_set_again_changes_nothing_and_another_one_begins_elsewhe
     firsts = Counter[int | None]()
     for _ in range(200):
         session.choose_by(WEIGHTED)
-        firsts[session.best_key()] += 1
+        firsts[session.best_id()] += 1
         session.choose_by(WEIGHTED)
-        assert {session.best_key(), session.best_key()} == {1, 2}
+        assert {session.best_id(), session.best_id()} == {1, 2}
         session.choose_by(FIFO)
     assert 60 < firsts[1] < 140
 
@@ -301,7 +301,7 @@ def test_weights_are_kept_in_every_mode_until_their_tubes_are_ignored() -> None:
 
     def heavy_turns() -> int:
         session.choose_by(WEIGHTED)
-        count = [session.best_key() for _ in range(100)].count(2)
+        count = [session.best_id() for _ in range(100)].count(2)
         session.choose_by(FIFO)
         return count
 

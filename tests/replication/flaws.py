@@ -70,7 +70,7 @@ class IgnoresGaps(Standby):
     """Goes on behind messages that are missing, as if all of them had been heartbeats."""
 
     def _take(self, message: Message) -> None:
-        self._position = message.position - 1
+        self._reader.position = message.position - 1
         super()._take(message)
 
 
@@ -87,7 +87,7 @@ class TakesOverWhileFilling(Standby):
     """Does not look whether a log is being filled in."""
 
     def _look(self) -> None:
-        self._mark = FillMark()
+        self._reader.mark = FillMark()
         super()._look()
 
 

@@ -719,6 +719,10 @@ def test_who_reads_two_fillings_begins_anew_but_once() -> None:
     cluster.pass_s(1, host)
     check_same(host, again)
     assert len(again.bodies()) == 30
+    assert again.standby.figures().is_in_sync
+    host.kill()
+    cluster.pass_s(5)
+    assert again.is_active and len(again.bodies()) == 30
 
 
 def test_a_log_of_another_store_is_refused() -> None:

@@ -28,6 +28,10 @@ class Budget:
         self.largest, self.largest_copy, self.changes = largest, largest_copy, changes
         self.asked: list[tuple[int, int]] = []
 
+    def is_ample(self, body_bytes: int) -> bool:
+        """Have `takes_put` asked."""
+        return False
+
     def takes_put(self, body_bytes: int, jobs: int) -> bool:
         """See `SpaceBudget.takes_put`."""
         self.asked.append((body_bytes, jobs))

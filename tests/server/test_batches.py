@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.rules.batches import BATCH_SLICE_JOBS
-from beanstalk_twisted.server.connections.protocol import MAX_HELD_BYTES
+from beanstalk_twisted.server.connections.connection import MAX_HELD_BYTES
 from beanstalk_twisted.testing.memory_server import OUTPUT_LIMIT_BYTES, Client, MemoryServer
 from beanstalk_twisted.wire.extensions import MAX_BATCH_LINE_BYTES
 from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS
@@ -54,7 +54,7 @@ def test_a_conversation_in_one_packet_and_byte_by_byte(is_logged: bool) -> None:
 def test_a_line_one_past_the_limit_is_answered_when_it_ends_and_costs_no_memory() -> None:
     client = a_server().connect()
     assert client.ask(b"delete-batch 1" + b" " * 100_000) == b""
-    incoming = client.protocol._incoming
+    incoming = client.protocol.connection._incoming
     assert incoming is not None
     assert not incoming._text  # type: ignore[attr-defined]
     assert client.ask(b"2\r\n" + USED) == b"BAD_FORMAT\r\n" + USING
@@ -93,7 +93,7 @@ def test_who_hangs_up_during_a_large_batch_gives_its_jobs_back(is_logged: bool) 
     client, other = server.connect(), server.connect()
     client.ask(PUT * MAX_BATCH_JOBS)
     client.send(b"reserve-batch 1000\r\n")
-    assert len(client.protocol.session.reserved) == BATCH_SLICE_JOBS
+    assert len(client.protocol.connection.session.reserved) == BATCH_SLICE_JOBS
     client.hang_up()
     server.advance()
     stats = other.ask(b"stats\r\n")
@@ -163,7 +163,7 @@ def test_a_large_reply_waits_for_the_disk_and_is_not_copied() -> None:
     client.send(b"reserve-batch 40\r\nlist-tube-used\r\n")
     server.clock.advance(0)
     assert client.take() == b""
-    replies = client.protocol.replies
+    replies = client.protocol.connection.replies
     assert replies.held_bytes > 40 * len(body) > MAX_HELD_BYTES
     held = {id(piece) for _, pieces in replies._held for piece in pieces if len(piece) == 65_535}
     queue = server.service.queue

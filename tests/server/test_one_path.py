@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from twisted.protocols.basic import LineReceiver
 
 from beanstalk_twisted.server.audit import CommandLog
 from beanstalk_twisted.server.connections.protocol import BeanstalkFactory, BeanstalkProtocol
@@ -224,6 +225,20 @@ def observed(dialect: str, *, is_logged: bool) -> Path:
     return path
 
 
+class LineByLine(BeanstalkProtocol):
+    """Has what has come cut into lines and raw data by `LineReceiver`."""
+
+    def dataReceived(self, data: bytes) -> None:
+        LineReceiver.dataReceived(self, data)
+
+
+class LineByLineFactory(BeanstalkFactory):
+    """Makes `LineByLine` connections."""
+
+    def buildProtocol(self, addr: object) -> BeanstalkProtocol | None:
+        return LineByLine(self._host, self.dialect)
+
+
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("dialect", [MODERN.name, v1.NAME])
 @pytest.mark.parametrize("is_logged", [False, True], ids=["in memory", "logged"])
@@ -235,12 +250,14 @@ def test_any_conversation_cut_anywhere_has_the_replies_of_the_oracle(
     def each(sent: list[tuple[int, bytes]], waits: list[float]) -> None:
         plain = Path(dialect, is_logged=is_logged, makes=OracleFactory)
         quick = Path(dialect, is_logged=is_logged)
+        lines = Path(dialect, is_logged=is_logged, makes=LineByLineFactory)
         told = observed(dialect, is_logged=is_logged)
         for (number, packet), seconds in zip(sent, waits, strict=False):
             said = plain.send(number, packet, seconds)
             assert quick.send(number, packet, seconds) == said
+            assert lines.send(number, packet, seconds) == said
             assert told.send(number, packet, seconds) == said
-        assert plain.end() == quick.end() == told.end()
+        assert plain.end() == quick.end() == lines.end() == told.end()
 
     each()
 
@@ -278,7 +295,7 @@ def test_production_v1_the_log_of_commands_and_the_double_have_the_same_classes(
         for dialect in (MODERN.name, v1.NAME)
     ]
     assert {type(client.protocol) for client in clients} == {BeanstalkProtocol}
-    assert {type(client.protocol._executor) for client in clients} == {Executor}
+    assert {type(client.protocol.connection._executor) for client in clients} == {Executor}
     for server in (MemoryServer(), telling(), double.server):
         factories = {type(server.service.factory), type(server.service.factory_v1)}
         assert factories == {BeanstalkFactory}

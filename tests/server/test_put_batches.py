@@ -183,7 +183,7 @@ def test_a_batch_for_which_there_is_no_memory_is_read_and_dropped() -> None:
     server.service.queue.memory = Spent(40)
     sent = batch(*[job(b"y" * 15)] * 4)
     client.send(sent[:-5])
-    incoming = client.protocol._incoming
+    incoming = client.protocol.connection._incoming
     assert isinstance(incoming, IncomingJobs)
     assert not incoming.jobs, "nothing of it is kept"
     assert client.ask(sent[-5:] + b"list-tube-used\r\n") == b"OUT_OF_MEMORY\r\nUSING default\r\n"
@@ -193,7 +193,7 @@ def test_what_is_skipped_takes_no_memory() -> None:
     server, client = connect(LIMIT)
     server.service.queue.memory = Scarce(-1)
     client.send(batch(job(b"y", b"x 0 0 %d"), GOOD)[:-3] + b"")
-    incoming = client.protocol._incoming
+    incoming = client.protocol.connection._incoming
     assert isinstance(incoming, IncomingJobs) and not incoming.jobs
     assert client.ask(b"x\r\n") == b"BAD_FORMAT\r\n"
 

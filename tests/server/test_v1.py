@@ -225,7 +225,7 @@ def test_a_put_that_waits_for_room_is_answered_when_there_is_some() -> None:
     old = server.connect("v1")
     body = b"x" * 5000
     old.ask((b"put 5 5000\r\n%s\r\n" % body) * 8)
-    assert old.protocol.session.is_busy
+    assert old.protocol.connection.session.is_busy
     finish(server, io)
     server.advance()
     finish(server, io)

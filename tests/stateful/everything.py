@@ -234,7 +234,7 @@ class Everything(Crashing):
         self.go(STEP_TICKS)
         self.model.step += 1
         client = self.clients[number]
-        order = list(client.protocol.session.reserved)
+        order = list(client.protocol.connection.session.reserved)
         client.hang_up()
         self.rest()
         self.model.hang_up(number, order)

@@ -141,7 +141,10 @@ class Talking(Words):
         start.
         """
         jobs: list[dict[str, str]] = []
-        names = {str(each.protocol.session.number): str(at) for at, each in enumerate(self.clients)}
+        names = {
+            str(each.protocol.connection.session.number): str(at)
+            for at, each in enumerate(self.clients)
+        }
         for line in said.splitlines()[3:]:
             if line.startswith("- "):
                 jobs.append({})

@@ -140,8 +140,8 @@ class Translation(RuleBasedStateMachine):
         has none.
         """
         at = data.draw(st.sampled_from(self._free))
-        session = self.pairs[at][0].protocol.session
-        if session.best_key() is not None or not session.reserved:
+        session = self.pairs[at][0].protocol.connection.session
+        if session.best_id() is not None or not session.reserved:
             self._tell(at, b"reserve\r\n", b"reserve\r\n")
 
     @precondition(lambda self: self._free)
@@ -198,7 +198,7 @@ class Translation(RuleBasedStateMachine):
     @rule(command=st.sampled_from(THIRD))
     def act_the_modern_way(self, command: bytes) -> None:
         """The same on both servers, if it does not wait."""
-        if not self.third[0].protocol.session.is_blocked:
+        if not self.third[0].protocol.connection.session.is_blocked:
             for client in self.third:
                 client.send(command)
         self._advance(0)

@@ -10,7 +10,7 @@ from beanstalk_twisted.binlog.records.jobs import NEVER_NS, JobImage, Kind, Reas
 from beanstalk_twisted.binlog.records.others import Record, RememberedKey, TubeDef, TubePolicy
 from beanstalk_twisted.binlog.tags import EXTENSIONS, NO_TAGS, Tags
 from binlog_tools.logs.opening import Loaded
-from binlog_tools.logs.stored import StoredJob, StoredKey, StoredPolicy
+from binlog_tools.logs.stored import StoredJob, StoredKey, TubeRecord, stored_policy
 from tests.binlog.scribe import FIRST, NS, T0, Files, Scribe, delete
 from tests.tools.served import started_on
 
@@ -18,7 +18,7 @@ TUBES = {1: b"default", 2: b"mail", 3: b"dead"}
 KEPT_S = 3_000_000_000
 """Seconds: longer than these tests are run."""
 
-Left = tuple[list[StoredJob], list[StoredKey], list[StoredPolicy]]
+Left = tuple[list[StoredJob], list[StoredKey], list[TubeRecord]]
 """Jobs by id, remembered keys by tube and key, policies by tube."""
 
 
@@ -39,9 +39,9 @@ class Told:
         jobs = [StoredJob.of(image, TUBES[image.tube_id]) for image in self.jobs.values()]
         keys = [StoredKey.of(key, TUBES[key.tube_id]) for key in self.keys.values()]
         policies = [
-            StoredPolicy(TUBES[each.tube_id], each.rules) for each in self.policies.values()
+            stored_policy(TUBES[each.tube_id], each.rules) for each in self.policies.values()
         ]
-        return sorted(jobs), sorted(keys), sorted(each for each in policies if each.rules)
+        return sorted(jobs), sorted(keys), sorted(each for each in policies if each.record.rules)
 
 
 class History:
@@ -156,7 +156,7 @@ class History:
 
 def left_in(loaded: Loaded) -> Left:
     jobs = sorted(loaded.jobs())
-    return jobs, sorted(loaded.remembered_keys()), sorted(loaded.policies())
+    return jobs, sorted(loaded.remembered_keys()), sorted(loaded.tube_records([TubePolicy]))
 
 
 def see_that_a_server_has(path: Path, left: Left, now_ns: int) -> None:
@@ -172,7 +172,7 @@ def see_that_a_server_has(path: Path, left: Left, now_ns: int) -> None:
         assert tube is not None
         assert state.unique.holder(tube.tube_id, key.key, now_ns) == key.job_id
     rules = {tube.name: tube.rules for tube in state.tubes.in_order if tube.rules}
-    assert rules == {policy.tube: policy.rules for policy in policies}
+    assert rules == {policy.tube: policy.record.rules for policy in policies}
     for stored in jobs:
         living = state.jobs.get(stored.job_id)
         assert living is not None

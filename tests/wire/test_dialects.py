@@ -69,11 +69,11 @@ def test_of_many_different_puts_only_so_many_are_remembered() -> None:
     dialect = Dialect("new", MODERN.rows)
     for size in range(2 * MAX_REMEMBERED + 1):
         assert dialect.parse(b"put 0 0 1 %d" % size)[1] == (0, 0, 1, size)
-        assert dialect.remembered == size % MAX_REMEMBERED + 1
+        assert len(dialect.remembered) == size % MAX_REMEMBERED + 1
 
 
 @pytest.mark.parametrize("line", [b"delete 1", b"touch 2", b"use a", b"put x", b"reserve 1", b"no"])
 def test_lines_that_do_not_come_again_are_not_remembered(line: bytes) -> None:
     dialect = Dialect("new", MODERN.rows)
     meaning(dialect.parse, line)
-    assert dialect.remembered == 0
+    assert len(dialect.remembered) == 0

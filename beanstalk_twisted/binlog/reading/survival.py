@@ -199,18 +199,6 @@ class LogState(LogMarks):
             if record is not None:
                 yield found._replace(record=record)
 
-    def pauses(self, now_ns: int, is_start: bool = False) -> Iterator[Pause]:
-        return (found.record for found in self.in_force(Pause, now_ns, is_start))
-
-    def keys(self, now_ns: int, is_start: bool = False) -> Iterator[Found]:
-        """The unique keys that are remembered."""
-        return self.in_force(RememberedKey, now_ns, is_start)
-
-    def policies(self) -> dict[int, TubePolicy]:
-        """The policies of tubes, by their ids in ascending order."""
-        found = {each.record.tube_id: each.record for each in self.in_force(TubePolicy, 0)}
-        return dict(sorted(found.items()))
-
 
 class Why(StrEnum):
     DELETED = "deleted?"

@@ -87,6 +87,9 @@ TYPE_IN_SEAL_BYTES: Final = 8
 
 SEGMENT_HEADER: Final = struct.Struct("<8sHHIQQqQQQ16sIIBBHIIIII16x32s")
 FRAME_HEADER: Final = struct.Struct("<8sIIIIQQqIIIHBB")
+FRAME_CHECKED: Final = struct.Struct("<IIIQQqIIIHBB")
+"""What follows a frame header's own checksum, which covers it."""
+
 RECORD: Final = struct.Struct("<BBBBIQqqIIIIIIIIIIII")
 PLAIN_RECORD: Final = struct.Struct("<IIQq8xIIIIIIII12xI")
 """A record without deadline and data, whose type, state, flags and reason are one number."""

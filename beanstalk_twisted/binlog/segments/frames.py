@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from beanstalk_twisted.binlog.cold import Appended
-from beanstalk_twisted.binlog.records.jobs import NO_DATA, Flag
+from beanstalk_twisted.binlog.records.jobs import NO_DATA, Flag, JobImage
 from beanstalk_twisted.binlog.records.others import (
     DATA_CRC,
     DATA_LEN,
@@ -21,6 +21,7 @@ from beanstalk_twisted.binlog.records.others import (
 )
 from beanstalk_twisted.binlog.segments.format import (
     ALIGN_BYTES,
+    FRAME_CHECKED,
     FRAME_HEADER,
     FRAME_HEADER_BYTES,
     FRAME_MAGIC,
@@ -39,6 +40,7 @@ Span = tuple[int, int]
 """Where a part of a sequence begins and where it ends, exclusive."""
 
 _ZERO_MAGIC = bytes(len(FRAME_MAGIC))
+_PADDING: Final = tuple([bytes(size) for size in range(ALIGN_BYTES)])
 _ID_AT: Final = 1
 _REC_CRC_AT: Final = 12
 _N_REC_AT: Final = 20
@@ -95,7 +97,7 @@ class Damage(NamedTuple):
 
 
 def encode(
-    records: Sequence[Appended], *, base_lsn: int, durable_lsn: int | None, time_ns: int, salt: int
+    records: Sequence[Appended], base_lsn: int, durable_lsn: int | None, time_ns: int, salt: int
 ) -> bytes:
     """One frame; no records make a sync mark.  The caller keeps within the limits (see `split`).
 
@@ -105,7 +107,8 @@ def encode(
     heap = []
     heap_len = 0
     for record in records:
-        data = record.data
+        # As `JobImage.data` without a call.
+        data = record.body if isinstance(record, JobImage) and record.tags is None else record.data
         if data:
             rows.append(record.encode((heap_len, len(data), zlib.crc32(data))))
             heap.append(data)
@@ -117,10 +120,7 @@ def encode(
     if durable_lsn is None:
         durable_lsn = base_lsn + n_rec - 1
     pieces = heap if heap_len >= PIECEWISE_BYTES else (b"".join(heap),)
-    return assemble(
-        array, pieces, n_rec=n_rec, base_lsn=base_lsn, durable_lsn=durable_lsn, time_ns=time_ns,
-        salt=salt,
-    )  # fmt: skip
+    return assemble(array, pieces, n_rec, base_lsn, durable_lsn, time_ns, salt)
 
 
 def records_in(frame: bytes) -> int:
@@ -129,7 +129,7 @@ def records_in(frame: bytes) -> int:
 
 
 def assemble(
-    array: Buffer, heap: Sequence[Buffer], *, n_rec: int, base_lsn: int, durable_lsn: int,
+    array: Buffer, heap: Sequence[Buffer], n_rec: int, base_lsn: int, durable_lsn: int,
     time_ns: int, salt: int, rec_size: int = RECORD_BYTES, flags: int = 0,
 ) -> bytes:  # fmt: skip
     """A frame around a record array and a heap, in pieces, that are already bytes."""
@@ -139,26 +139,22 @@ def assemble(
         heap_crc = zlib.crc32(piece, heap_crc)
     unpadded = FRAME_HEADER_BYTES + len(array) + heap_len
     padding = -unpadded % ALIGN_BYTES
-    header = FRAME_HEADER.pack(
-        FRAME_MAGIC, 0, zlib.crc32(array), unpadded + padding, n_rec, base_lsn, durable_lsn,
-        time_ns, salt, heap_len, heap_crc, rec_size, flags, 0,
+    checked = FRAME_CHECKED.pack(
+        zlib.crc32(array), unpadded + padding, n_rec, base_lsn, durable_lsn, time_ns, salt,
+        heap_len, heap_crc, rec_size, flags, 0,
     )  # fmt: skip
-    hdr_crc = U32.pack(zlib.crc32(header[12:]))
-    return b"".join((header[:8], hdr_crc, header[12:], array, *heap, bytes(padding)))
+    hdr_crc = zlib.crc32(checked).to_bytes(4, "little")
+    return b"".join((FRAME_MAGIC, hdr_crc, checked, array, *heap, _PADDING[padding]))
 
 
 def split(
-    records: Sequence[Appended], all_bytes: int = 0, whole: Sequence[Span] = ()
-) -> Iterator[Sequence[Appended]]:
+    records: Sequence[Appended], whole: Sequence[Span] = ()
+) -> Iterator[Sequence[Appended]]:  # fmt: skip
     """Cut a batch into parts that make one frame each.  A part ends before it would pass
     `FRAME_TARGET_BYTES`; a larger record has a frame of its own.
 
-    :param all_bytes: what they take, data included, if that is known: as a rule it is one part.
     :param whole: parts that are not cut, ascending: each is treated as one large record.
     """
-    if 0 < all_bytes <= FRAME_TARGET_BYTES and len(records) <= MAX_FRAME_RECORDS:
-        yield records
-        return
     start = size = 0
     for at, stop in _pieces(len(records), whole):
         own = sum([RECORD_BYTES + record.data_bytes for record in records[at:stop]])

@@ -3,7 +3,6 @@
 import zlib
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from operator import attrgetter
 from typing import Final
 
 from beanstalk_twisted.binlog.batches import RehomedFrame
@@ -20,8 +19,10 @@ from beanstalk_twisted.binlog.records.others import (
 )
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
+    FRAME_TARGET_BYTES,
     INDEX_ENTRY_BYTES,
     INDEX_STRIDE_BYTES,
+    MAX_FRAME_RECORDS,
     SEAL_HEAD,
     SEGMENT_HEADER_BYTES,
     TRAILER,
@@ -37,12 +38,6 @@ TYPES: Final = 32
 CHANGES: Final = frozenset(JOB_KINDS) - {Kind.COPY}
 """The types of records that something has happened to a job by."""
 
-SEVERAL_RECORDS: Final = 4
-"""Records in a batch from which columns, made in C, cost less than a look at each record."""
-
-_NOTED: Final = attrgetter("kind", "job_id", "ts_ns")
-"""What is noted of a job's record."""
-
 NO_SPAN: Final = (1 << 64, -(1 << 64))
 """The smallest and the largest of no numbers."""
 
@@ -57,6 +52,8 @@ class SegmentIndex:
     exchange of references, and whatever ends it before that, all is as it was.
 
     :ivar end: the offset after the newest frame.
+    :ivar encoded_bytes: the length of `encode`, or a little more: types that are still to come are
+        counted in.
     """
 
     def __init__(self) -> None:
@@ -66,13 +63,13 @@ class SegmentIndex:
         self._frames: list[Place] = []
         self._types: dict[int, int] = {}
         self._jobs = self._times = NO_SPAN
-        self._tube_bytes = 0
+        self.encoded_bytes = SEAL_HEAD.size + TYPE_IN_SEAL_BYTES * TYPES
 
     def copy(self) -> "SegmentIndex":
         other = SegmentIndex()
         other.end, other.indexed, other.tubes = self.end, self.indexed, self.tubes.copy()
         other._frames, other._types = self._frames.copy(), self._types
-        other._jobs, other._times, other._tube_bytes = self._jobs, self._times, self._tube_bytes
+        other._jobs, other._times, other.encoded_bytes = self._jobs, self._times, self.encoded_bytes
         return other
 
     @property
@@ -91,37 +88,37 @@ class SegmentIndex:
         types = self._types.copy()
         first, last = self._jobs
         oldest, newest = self._times
-        tube_bytes = self._tube_bytes
-        rest = records
-        if len(records) >= SEVERAL_RECORDS:
-            images = [record for record in records if isinstance(record, JobImage)]
-            rest = [record for record in records if not isinstance(record, JobImage)]
-            if images:
-                kinds, job_ids, times_ns = zip(*map(_NOTED, images), strict=True)
-                for kind in set(kinds):
-                    types[kind] = types.get(kind, 0) + kinds.count(kind)
-                first, last = min(first, *job_ids), max(last, *job_ids)
-                oldest, newest = min(oldest, *times_ns), max(newest, *times_ns)
-        for record in rest:
+        encoded_bytes = self.encoded_bytes
+        for record in records:
             kind = record.kind
             types[kind] = types.get(kind, 0) + 1
             if isinstance(record, JobImage):
+                # `min` and `max` take longer than all else here.
                 job_id, ts_ns = record.job_id, record.ts_ns
-                if not first <= job_id <= last:
-                    first, last = min(first, job_id), max(last, job_id)
-                if not oldest <= ts_ns <= newest:
-                    oldest, newest = min(oldest, ts_ns), max(newest, ts_ns)
+                if job_id > last:
+                    last = job_id
+                if job_id < first:
+                    first = job_id
+                if ts_ns > newest:
+                    newest = ts_ns
+                if ts_ns < oldest:
+                    oldest = ts_ns
             elif isinstance(record, TubeDef):
                 # Should this be done again, nothing is different.
                 self.tubes[record.tube_id] = record.name
-                tube_bytes += TUBE_IN_SEAL_BYTES + len(record.name)
+                encoded_bytes += TUBE_IN_SEAL_BYTES + len(record.name)
             elif isinstance(record, Run):
                 types[kind] += record.n_rec - 1
                 first, last = min(first, record.first_id), max(last, record.last_id)
                 oldest, newest = min(oldest, record.ts_ns), max(newest, record.ts_ns)
-        jobs, times, indexed = (first, last), (oldest, newest), self._index(places)
-        self.end, self.indexed, self._types, self._jobs, self._times, self._tube_bytes = (
-            end, indexed, types, jobs, times, tube_bytes,
+        jobs, times, indexed = (first, last), (oldest, newest), self.indexed
+        if places and (
+            not indexed or places[-1][0] - self._frames[indexed - 1][0] >= INDEX_STRIDE_BYTES
+        ):
+            indexed = self._index(places)
+            encoded_bytes += INDEX_ENTRY_BYTES * (indexed - self.indexed)
+        self.end, self.indexed, self._types, self._jobs, self._times, self.encoded_bytes = (
+            end, indexed, types, jobs, times, encoded_bytes,
         )  # fmt: skip
 
     def add_rehomed(self, places: Sequence[Place], end: int, records: Iterable[Raw]) -> None:
@@ -133,8 +130,9 @@ class SegmentIndex:
                 first, last = min(first, raw[JOB_ID]), max(last, raw[JOB_ID])
                 oldest, newest = min(oldest, raw[TS_NS]), max(newest, raw[TS_NS])
         jobs, times, indexed = (first, last), (oldest, newest), self._index(places)
-        self.end, self.indexed, self._types, self._jobs, self._times = (
-            end, indexed, types, jobs, times,
+        encoded_bytes = self.encoded_bytes + INDEX_ENTRY_BYTES * (indexed - self.indexed)
+        self.end, self.indexed, self._types, self._jobs, self._times, self.encoded_bytes = (
+            end, indexed, types, jobs, times, encoded_bytes,
         )  # fmt: skip
 
     def _index(self, places: Sequence[Place]) -> int:
@@ -152,12 +150,6 @@ class SegmentIndex:
                 self._frames.append(place)
                 last = place[0]
         return len(self._frames)
-
-    @property
-    def encoded_bytes(self) -> int:
-        """The length of `encode`, or a little more: types that are still to come are counted in."""
-        frames = INDEX_ENTRY_BYTES * self.indexed
-        return SEAL_HEAD.size + frames + TYPE_IN_SEAL_BYTES * TYPES + self._tube_bytes
 
     def encode(self) -> bytes:
         has_jobs = self._jobs != NO_SPAN
@@ -210,13 +202,16 @@ class Framing:
         :param whole: see `frames.split`.
         :return: the frames, as few as the limits allow.
         """
-        made, places, end = [], [], self.index.end
-        for part in frames.split(records, all_bytes, whole):
-            frame = self._frame(part, base_lsn, time_ns, durable_lsn)
+        made: list[bytes] = []
+        places, end = [], self.index.end
+        is_one = 0 < all_bytes <= FRAME_TARGET_BYTES and len(records) <= MAX_FRAME_RECORDS
+        for part in (records,) if is_one else frames.split(records, whole):
+            if made:
+                base_lsn += frames.records_in(made[-1])
+            frame = frames.encode(part, base_lsn, durable_lsn, time_ns, self._salt)
             made.append(frame)
             places.append((end, base_lsn, time_ns))
             end += len(frame)
-            base_lsn += frames.records_in(frame)
         self.index.add(places, end, records)
         return made
 
@@ -235,7 +230,7 @@ class Framing:
         return made
 
     def mark(self, next_lsn: int, time_ns: int, durable_lsn: int) -> bytes:
-        frame = self._frame((), next_lsn, time_ns, durable_lsn)
+        frame = frames.encode((), next_lsn, durable_lsn, time_ns, self._salt)
         self.index.end += len(frame)
         return frame
 
@@ -244,14 +239,8 @@ class Framing:
         them.
         """
         index = self.index
-        frame = self._frame([Seal(time_ns, index.encode())], lsn, time_ns, durable_lsn)
+        seal = Seal(time_ns, index.encode())
+        frame = frames.encode([seal], lsn, durable_lsn, time_ns, self._salt)
         trailer = encode_trailer(index.end, lsn, index.records, index.indexed)
         index.end += len(frame)
         return frame, trailer
-
-    def _frame(
-        self, part: Sequence[Appended], base_lsn: int, time_ns: int, durable_lsn: int | None
-    ) -> bytes:
-        return frames.encode(
-            part, base_lsn=base_lsn, durable_lsn=durable_lsn, time_ns=time_ns, salt=self._salt
-        )

@@ -13,7 +13,7 @@ from beanstalk_twisted.binlog.segments.format import (
     SegmentHeader,
     decode_segment_header,
 )
-from beanstalk_twisted.replication.stream.interface import MAX_MESSAGE_BYTES
+from beanstalk_twisted.replication.stream.interface import MAX_MESSAGE_BYTES, Message
 
 MAGIC: Final = b"BTR1"
 """Ends with the version of these messages; a change raises it."""
@@ -117,13 +117,6 @@ class FillMark:
 
     def began(self) -> None:
         self.is_filling = self.is_filling and not self.has_ended
-
-    def came_again(self, write: Write, positions: dict[int, int], position: int) -> None:
-        """A write has come that was there before.  If a new filling begins its segment with it, the
-        former messages may be purged: ``positions``, of the first message of each segment, changes.
-        """
-        if write.begins and self.is_filling and write.segment in positions:
-            positions[write.segment] = position
 
 
 class Part(NamedTuple):
@@ -397,6 +390,87 @@ class Assembler:
             return None
         parts, self._parts = self._parts, []
         return parts[0]._replace(content=b"".join([each.content for each in parts]))
+
+
+class MessageReader:
+    """Takes the messages of a stream in order: assembles writes, and notes gaps and fillings.  The
+    caller decides which writes continue its log.
+
+    :ivar position: of the newest message; ``last_lsn`` of the log's last record.
+    :ivar first_positions: of the first message of each segment, by its number.
+    """
+
+    def __init__(
+        self, position: int, mark: FillMark | None = None, has_begun: bool = False,
+        term: Term = NO_TERM, last_lsn: int = 0,
+    ) -> None:  # fmt: skip
+        """:param has_begun: whether segments come before, so that no filling has to begin."""
+        self.position = position
+        self.last_lsn = last_lsn
+        self.mark = FillMark() if mark is None else mark
+        self.gaps = Gaps()
+        self.first_positions: dict[int, int] = {}
+        self._assembler = Assembler(term)
+        self._has_begun = has_begun
+        self._begins_at = position + 1
+
+    @property
+    def known_to(self) -> int:
+        """The position up to which all is known, except heartbeats."""
+        return self.gaps.known_to(self.position)
+
+    @property
+    def known_before_write(self) -> int:
+        """The same, up to the first message of the write that was taken last."""
+        return self.gaps.known_to(self._begins_at - 1)
+
+    @property
+    def is_midway(self) -> bool:
+        return self._assembler.is_midway
+
+    def take(self, message: Message) -> Write | Note | Malformed | None:
+        """:return: the write, if the message completes one; None if it is a part or stale."""
+        self.gaps.step(self.position, message.position)
+        self.position, found = message.position, decode(message.payload)
+        if isinstance(found, Malformed) or self._is_passed_over(found):
+            # It may have taken the place of another one.
+            self.gaps.passed_over()
+            return found if isinstance(found, Malformed) else None
+        if isinstance(found, Part):
+            if not (found.continues or self.is_midway):
+                self._begins_at = self.position
+            return self._assembler.add(found)
+        self.mark.note(found, self.position, self.last_lsn)
+        if found.kind is Kind.FILL_BEGINS:
+            self._assembler.fill_begins()
+            self.gaps.went_on()
+        return found
+
+    def _is_passed_over(self, found: Part | Note) -> bool:
+        if isinstance(found, Note) or self._has_begun:
+            return self._assembler.passes_over(found)
+        # For the assembler the wrong segment of a filling would be the beginning of a term.
+        is_meant = self.mark.may_begin_with(found.write.segment)
+        return not is_meant or self._assembler.passes_over(found)
+
+    def discard_log(self) -> None:
+        """The log is empty again, since a filling has begun."""
+        self.last_lsn, self._has_begun = 0, False
+
+    def accept(self, write: Write) -> None:
+        """The write continues the log."""
+        self.gaps.went_on()
+        self.last_lsn, self._has_begun = max(self.last_lsn, write.last_lsn), True
+        if write.begins:
+            self.first_positions[write.segment] = self._begins_at
+            self.mark.began()
+
+    def reject(self, write: Write) -> None:
+        """The write does not continue the log."""
+        self.gaps.told_of(write.last_lsn, self.last_lsn)
+        if write.begins and self.mark.is_filling and write.segment in self.first_positions:
+            # A new filling begins the segment again: the former messages may be purged.
+            self.first_positions[write.segment] = self._begins_at
 
 
 def _encode(

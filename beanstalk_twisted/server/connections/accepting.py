@@ -24,7 +24,7 @@ from beanstalk_twisted.storage.repeats import Repeats
 from beanstalk_twisted.tcp_keepalive import keep_alive
 
 if TYPE_CHECKING:
-    from beanstalk_twisted.server.connections.protocol import BeanstalkProtocol
+    from beanstalk_twisted.server.connections.connection import Connection
 
 HOST_BITS: Final = 64
 """Of an IPv6 address; whoever has one has all that differ in the others (RFC 4291, 2.5.4)."""
@@ -263,7 +263,7 @@ class StalledInput:
 
     def __init__(
         self, clock: Clock, now_ns: Callable[[], int], limit_s: float,
-        close: "Callable[[BeanstalkProtocol], None]",
+        close: "Callable[[Connection], None]",
     ) -> None:  # fmt: skip
         """:param limit_s: the timeout, seconds; 0 for none."""
         self._clock = clock
@@ -271,18 +271,18 @@ class StalledInput:
         self._limit_ns = round(limit_s * NS)
         self._period_s = limit_s / LOOKS
         self._close = close
-        self._owing: set[BeanstalkProtocol] = set()
-        self._unseen: list[BeanstalkProtocol] = []
+        self._owing: set[Connection] = set()
+        self._unseen: list[Connection] = []
         self._timer: IDelayedCall | None = None
 
-    def note(self, connection: "BeanstalkProtocol") -> None:
+    def note(self, connection: "Connection") -> None:
         """The rest of what it has begun is to come."""
         if self._limit_ns:
             self._owing.add(connection)
             if self._timer is None:
                 self._timer = self._clock.callLater(self._period_s, self._look)
 
-    def forget(self, connection: "BeanstalkProtocol") -> None:
+    def forget(self, connection: "Connection") -> None:
         self._owing.discard(connection)
 
     def stop(self) -> None:

@@ -3,13 +3,12 @@
 import select
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
-from twisted.internet.interfaces import IDelayedCall, IReactorFDSet, IReadDescriptor
+from twisted.internet.interfaces import IReactorFDSet
 from twisted.internet.main import CONNECTION_DONE, CONNECTION_LOST
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from zope.interface import implementer
 
 from beanstalk_twisted.server.connections.output import is_plain
 from beanstalk_twisted.server.execution_context import NEVER_NS, TURN_NS, US
@@ -57,6 +56,8 @@ timers, HTTP and new connections wait, each time that they need the reactor.
 ARRIVED: Final = select.EPOLLIN if HAS_EPOLL else 0
 """The event of a connection that has sent bytes, and not ended."""
 
+log: Final = Logger("beanstalk_twisted.server.connections.epoll_reader")
+
 FIRST: Final = 0
 """In place of events, and the only one that is false: a connection that was accepted just now."""
 
@@ -93,10 +94,10 @@ class BusyPollPolicy:
 class HubReactor(Clock, Protocol):
     """What is needed of a reactor."""
 
-    def addReader(self, reader: IReadDescriptor) -> object:
+    def addReader(self, reader: "EpollReader") -> object:
         """Call its `doRead` while its descriptor can be read."""
 
-    def removeReader(self, reader: IReadDescriptor) -> object:
+    def removeReader(self, reader: "EpollReader") -> object:
         """Do not call it any more."""
 
 
@@ -140,7 +141,7 @@ class SocketSource:
             return
         except OSError:
             self.close()
-            self.transport.connectionLost(Failure(CONNECTION_LOST))
+            self.transport.connectionLost(cast(Any, Failure)(CONNECTION_LOST))
             return
         if arrived:
             received(arrived, now_ns)
@@ -148,7 +149,7 @@ class SocketSource:
                 self._hub.read_on(self, events, is_cut=len(arrived) == READ_BYTES)
         else:
             self.close()
-            self.transport.readConnectionLost(Failure(CONNECTION_DONE))
+            self.transport.readConnectionLost(cast(Any, Failure)(CONNECTION_DONE))
 
     def pauseProducing(self) -> None:
         if self._is_here:
@@ -183,12 +184,12 @@ def was_slow(transport: Any, took_ns: int) -> None:
     """Report a slow connection, unless it has ended: Twisted's transport has no protocol then."""
     protocol = getattr(transport, "protocol", None)
     if protocol is not None:
-        protocol.was_slow(took_ns)
+        protocol.connection.was_slow(took_ns)
 
 
-@implementer(IReadDescriptor)
 class EpollReader:
-    """Reads all sockets that have something, then says that the turn is over.
+    """Reads all sockets that have something, then says that the turn is over.  For a reactor it is
+    an `IReadDescriptor`.
 
     For each event of each socket, Twisted's reactor looks up contexts for its log, tests, and calls
     through four functions.  This is one descriptor of the reactor, an epoll of its own that holds
@@ -214,8 +215,6 @@ class EpollReader:
     that is left over is read.
     """
 
-    log = Logger()
-
     def __init__(
         self, reactor: HubReactor, now_ns: Callable[[], int],
         begin_turn: Callable[[int], None], end_turn: Callable[[], bool], fail_stop: FailStop,
@@ -237,7 +236,8 @@ class EpollReader:
         self._begin_turn = begin_turn
         self._end_turn = end_turn
         self._busy_poll = BusyPollPolicy(busy_poll_us)
-        self._next_call: IDelayedCall | None = None
+        # An IDelayedCall.
+        self._next_call: Any = None
         self._epoll = select.epoll()
         self._feeds: dict[int, SocketSource] = {}
         self._ports: dict[int, Acceptor] = {}
@@ -397,7 +397,7 @@ class EpollReader:
             try:
                 feed.read(now_ns, events)
             except Exception:
-                self.log.failure("while reading a connection", event="read-failed")
+                log.failure("while reading a connection", event="read-failed")
                 feed.fail()
             if not events and self._feeds.get(descriptor) is feed:
                 # One that was paused and resumed meanwhile is registered.

@@ -4,9 +4,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, cast
 
-from twisted.internet.interfaces import IPullProducer, IPushProducer
 from twisted.internet.tcp import Connection
-from zope.interface import implementer
 
 from beanstalk_twisted.jobs.body_room import BodyRoom
 from beanstalk_twisted.server.reply_queue import total_bytes
@@ -36,9 +34,9 @@ def is_plain(transport: object) -> bool:
     return isinstance(transport, Connection) and not getattr(transport, "TLS", False)
 
 
-@implementer(IPullProducer)
 class Output:
-    """Sends replies through the socket if the transport `is_plain`; otherwise through that.
+    """Sends replies through the socket if the transport `is_plain`; otherwise through that.  An
+    `IPullProducer` for the transport.
 
     Twisted's `transport.write` waits for the reactor to say that the socket takes bytes, which it
     nearly always does: two calls of `epoll_ctl` and a round of the reactor for each reply.
@@ -181,9 +179,8 @@ def _kept_bytes(piece: memoryview) -> int:
     return len(cast(bytes, piece.obj))
 
 
-@implementer(IPushProducer)
 class _Flow:
-    """Pauses an output when a transport that waits itself is full."""
+    """Pauses an output when a transport that waits itself is full: an `IPushProducer`."""
 
     __slots__ = ("_output",)
 

@@ -1,475 +1,84 @@
 """The wire, on Twisted: one `BeanstalkProtocol` for each connection, whatever it speaks."""
 
-from typing import Any, Final
+from typing import Any
 
 from twisted.internet.interfaces import IHalfCloseableProtocol, ITCPTransport
 from twisted.internet.protocol import Factory, connectionDone
-from twisted.logger import Logger
 from twisted.protocols.basic import LineReceiver
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.rules.reservations import Answer
-from beanstalk_twisted.server.connections.epoll_reader import SocketSource
-from beanstalk_twisted.server.connections.output import Output
+from beanstalk_twisted.server.connections.connection import Connection
 from beanstalk_twisted.server.connections.served import ServedConnections
-from beanstalk_twisted.server.executor import ALL, LEFT, STOPPED, Executor
-from beanstalk_twisted.server.incoming import Incoming, IncomingLine
-from beanstalk_twisted.server.reply_queue import ReplyQueue
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES
 from beanstalk_twisted.wire.dialects import MODERN, Dialect
 from beanstalk_twisted.wire.grammar import CRLF
-from beanstalk_twisted.wire.replies import Reply
-
-MAX_BUFFERED_BYTES: Final = 64 << 10
-"""Unparsed input above which the socket is not read: one read of Twisted's."""
-
-MAX_HELD_BYTES: Final = 1 << 20
-"""Bytes of held replies above which no further command is parsed: a pipeline of tens of thousands
-of puts for one group commit.
-"""
 
 
 @implementer(IHalfCloseableProtocol)
 class BeanstalkProtocol(LineReceiver):
-    """One connection.
+    """What Twisted knows of a connection.
 
-    It is a `LineReceiver`: commands are lines, and for a body it switches to raw mode.  Whole
-    commands go to the `Executor` as they came, all that one packet brings in one call; the protocol
-    sees to what has not wholly come::
+    It is a `LineReceiver`: commands are lines, and it is in raw mode while a body, jobs or a line
+    of more than 224 bytes are coming.  But `Connection` is given whole packets and finds the lines
+    itself, as `LineReceiver` copies the rest of its buffer for each: a command would cost a third
+    more.
 
-        lines   Executor.execute: all commands that have wholly come
-                lineReceived: a `put` whose body is still to come, or is too large; jobs
-                lineLengthExceeded: a line of more than 224 bytes: few commands may have one
-        raw     rawDataReceived: an `Incoming`: a body, jobs or a long line, collected or skipped
-
-    Commands stop when the connection has had its share of a turn, and while a `reserve` waits,
-    large work runs, the peer does not read its replies or too many are held.  The socket is still
-    read, so that a hang-up is noticed, until `MAX_BUFFERED_BYTES` wait to be parsed.  So a
-    connection costs a bounded amount of memory: that buffer, one body, batch or line,
-    `MAX_HELD_BYTES` of replies, what the transport buffers, `MAX_GATHERED_BYTES` included, and one
-    reply, which is no larger than a body or 1 MiB while memory is short (`BodyRoom`).
-
-    Differs from beanstalkd: only CR LF ends a line, wherever else a CR may stand, and a line that
-    is too long costs one BAD_FORMAT; there, a bare CR stalls the connection, and some long lines
-    swallow the next command.  And an HTTP request ends the connection (`dialects.is_http`): there,
-    its body, which a web page can have a browser send, is carried out as commands.
-
-    :ivar session: there is one from `connectionMade` on.
+    :ivar connection: there is one from `connectionMade` on.
     """
 
     delimiter = CRLF
     MAX_LENGTH = MAX_LINE_BYTES - len(CRLF)
-    log = Logger()
 
-    # Attributes of a dictionary would take 1.7 KB of 4.4 of each connection, and with 1,000
-    # connections, whose memory no cache holds, a tenth of our own time a command.
-    __slots__ = (
-        "_begun_ns", "_came_bytes", "_context", "_executor", "_feed", "_host", "_incoming",
-        "_input", "_is_executing", "_is_half_closed", "_is_leaving", "_is_output_full",
-        "_is_reading", "_is_resting", "_output", "_share_ends_ns", "_turns", "dialect",
-        "line_mode", "paused", "replies", "session", "transport",
-    )  # fmt: skip
+    __slots__ = ("_dialect", "_host", "connection", "transport")
 
-    session: Session
-    replies: ReplyQueue
+    connection: Connection
     transport: Any
-    """An ITransport that is also an IConsumer and an IPushProducer."""
-
-    _executor: Executor
-    _output: Output
 
     def __init__(self, host: ServedConnections, dialect: Dialect = MODERN) -> None:
-        self.dialect = dialect
         self.transport = None
-        self.line_mode = 1
-        self.paused = False
         self._host = host
-        self._context = host.context
-        self._turns = host.turns
-        self._input = b""
-        self._incoming: Incoming | None = None
-        self._feed: SocketSource | None = None
-        self._is_executing = False
-        self._is_output_full = False
-        self._is_reading = True
-        self._is_half_closed = False
-        self._is_leaving = False
-        self._is_resting = False
-        self._share_ends_ns = 0
-        # When the line in the input began, or the last bytes of what follows it that were enough,
-        # and how many have come since.
-        self._begun_ns = self._came_bytes = 0
+        self._dialect = dialect
 
-    # What Twisted calls.
+    @property
+    def line_mode(self) -> bool:  # type: ignore[override]
+        return not self.connection.is_midway
 
     def connectionMade(self) -> None:
         if ITCPTransport.providedBy(self.transport):
             # Small replies leave immediately.
             self.transport.setTcpNoDelay(True)
-        self._output = Output(self.transport, self, self._context.durability.room)
-        self._feed = self._host.feed(self)
-        self.session = self._host.connected(self)
-        self.replies = ReplyQueue(self._context.durability, self._output, self)
-        self._executor = Executor(self._context, self.dialect, self.session, self.replies)
+        self.connection = Connection(self.transport, self._host, self._dialect)
 
     def dataReceived(self, data: bytes) -> None:
-        """Carry out what has come, as far as that may be done now.
-
-        It replaces only the loop and the buffer of `LineReceiver`: `received` calls the same
-        methods (`lineReceived`, `lineLengthExceeded`, `rawDataReceived`) and heeds the same
-        attributes (``line_mode``, ``paused``), but the executor takes whole commands first.  Line
-        by line, a command costs a third more.
-        """
-        context = self._context
+        """Carry out what has come, as `LineReceiver.dataReceived` would by the methods below."""
+        context = self._host.context
         began_ns = context.now_ns()
-        self.received(data, began_ns)
+        self.connection.received(data, began_ns)
         took_ns = context.now_ns() - began_ns
         if took_ns > context.slow_ns:
-            self.was_slow(took_ns)
-
-    def received(self, data: bytes, now_ns: int) -> None:
-        """As `dataReceived`, with the time."""
-        if not data or (self.line_mode and not self._input):
-            self._begun_ns = now_ns
-        self._input += data
-        if self._is_executing:
-            return
-        if not self._is_resting:
-            self._share_ends_ns = now_ns + self._context.share_ns
-        self._is_executing = True
-        try:
-            while self._input and (not self.paused or self._cancels()):
-                if not self.line_mode:
-                    data, self._input = self._input, b""
-                    self._came_bytes += len(data)
-                    if self._came_bytes >= self._context.enough_bytes:
-                        # That is enough of a body: the time for the next bytes begins.
-                        self._came_bytes, self._begun_ns = 0, now_ns
-                    self.rawDataReceived(data)
-                elif not self._take_lines(now_ns):
-                    break
-                now_ns = self._context.now_ns()
-        finally:
-            self._is_executing = False
-        if self._turns.is_in_turn:
-            self._turns.unsent.append(self.replies)
-        else:
-            self._end_chunk()
-        if self.paused or not self._is_reading:
-            self._watch_input()
+            self.connection.was_slow(took_ns)
 
     def lineReceived(self, line: bytes) -> None:
-        """Begin what the executor leaves."""
-        self._begin(line, None)
-
-    def _begin(self, line: bytes, refusal: Reply | None) -> None:
-        try:
-            self._incoming = self._executor.begin(line, self._context.now_ns(), refusal)
-        except BaseException:
-            self._answer_failure()
-            if not self._is_leaving:
-                # What follows could be understood wrongly.
-                self.break_off()
-        else:
-            self._await_rest()
-            if self._incoming.is_whole:
-                self.rawDataReceived(b"")
+        self.rawDataReceived(line + CRLF)
 
     def lineLengthExceeded(self, line: bytes) -> None:
-        """Collect the line, if its command may be so long, or skip it up to its end.
-
-        :param line: its start; all of it, the start included, comes in raw mode.
-        """
-        if self._executor.ends_at(line):
-            self._quit()
-            self._heed()
-            return
-        self._incoming = self._executor.begin_long_line(line)
-        self._await_rest()
-
-    def _await_rest(self) -> None:
-        self.setRawMode()
-        self._came_bytes = 0
-        self._host.owes(self)
+        """:param line: what has come of it."""
+        self.rawDataReceived(line)
 
     def rawDataReceived(self, data: bytes) -> None:
-        incoming = self._incoming
-        assert incoming is not None
-        try:
-            rest = incoming.receive(data)
-            if rest is not None:
-                self._incoming = None
-                self.setLineMode(rest)
-                if isinstance(incoming, IncomingLine) and incoming.has_jobs:
-                    self._begin(incoming.whole, incoming.refusal)
-                else:
-                    self._executor.finish(incoming, self._context.now_ns())
-                if self._executor.is_over:
-                    self._quit()
-        except BaseException:
-            self._answer_failure()
-        self._heed()
+        self.connection.received(data, self._host.context.now_ns())
 
     def readConnectionLost(self) -> None:
-        """Carry out what the peer has sent, then close."""
-        self._is_half_closed = True
-        answer = self._host.half_closed(self.session)
-        if answer is not None:
-            self.answer_late(answer)
-        self._part_when_done()
+        self.connection.half_closed()
 
     def writeConnectionLost(self) -> None:
         """Close: the peer reads no more replies."""
-        self._stop_reading()
+        self.connection.stop_reading()
         self.transport.loseConnection()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Release the session and all that refers to the connection: its memory is free without
-        work for the garbage collector.
-        """
-        self._is_leaving = self.paused = True
-        self._stop_reading()
-        self.replies.forget()
-        self._output.forget()
-        if self._incoming is not None:
-            self._incoming.let_go()
-            self._incoming = None
-        self._host.disconnected(self.session)
-        self._host.closed(self)
-
-    def pauseProducing(self) -> None:
-        """Stop carrying out commands: the peer does not read its replies."""
-        self._is_output_full = True
-        self._update_pause()
-
-    def resumeProducing(self) -> None:
-        self._is_output_full = False
-        self._go_on_in_turn()
-
-    def stopProducing(self) -> None:
-        """Nothing to do: `connectionLost` follows."""
-
-    # What the service calls.
-
-    @property
-    def buffered_bytes(self) -> int:
-        """Input that was read and is not carried out, and replies that wait for the disk."""
-        incoming = 0 if self._incoming is None else self._incoming.held_bytes
-        return len(self._input) + incoming + self.replies.held_bytes
-
-    def owes_since(self, now_ns: int) -> int | None:
-        """Return since when the peer owes the rest of a line, or of what follows it: now if the
-        server does not read it; None if it has begun nothing.
-        """
-        if self._incoming is None and not self._input:
-            return None
-        return now_ns if self.paused else self._begun_ns
-
-    def was_slow(self, took_ns: int) -> None:
-        # As a share of a turn is shorter than what is slow, it was the newest command.
-        self._executor.tell_slow(took_ns)
-
-    def answer_late(self, answer: Answer) -> None:
-        """Answer the newest command, which has waited, then carry out the next ones."""
-        try:
-            self._executor.answer(answer)
-            if self._executor.is_over:
-                self._quit()
-            elif not self._is_executing:
-                self._turns.send_soon(self.replies)
-            self._go_on()
-        except Exception:
-            self.break_off()
-
-    def rested(self) -> None:
-        """Carry on: others have had their turn."""
-        self._is_resting = False
-        self._go_on()
-
-    def refuse_commands(self) -> None:
-        """Begin no more commands: the server stops."""
-        self._is_leaving = self.paused = True
-
-    def break_off(self) -> None:
-        """End the connection, and nothing else, because of the exception that is being handled."""
-        # Input or replies may be lost, so that no reply could be told from another.
-        self.log.failure("while serving a connection", event="connection-failed")
-        self.abandon()
-
-    def abandon(self) -> None:
-        """End the connection immediately, with no more replies."""
-        self._is_leaving = self.paused = True
-        self.replies.forget()
-        self._host.disconnected(self.session)
-        self.transport.abortConnection()
-
-    def part(self) -> None:
-        """Close: all that was begun is answered."""
-        self.replies.send()
-        self._output.close()
-        self._stop_reading()
-        self.transport.loseConnection()
-
-    # What the replies call: see `reply_queue.Connection`.
-
-    def replies_held(self) -> None:
-        self._update_pause()
-
-    def replies_released(self) -> None:
-        if self.paused or self._is_half_closed:
-            self._go_on_in_turn()
-
-    # Commands.
-
-    def _take_lines(self, now_ns: int) -> bool:
-        """Carry out the commands that have wholly come, or begin one that has not.
-
-        :return: whether there may be more to do.
-        """
-        executor = self._executor
-        try:
-            ending = executor.execute(self._input, now_ns, self._share_ends_ns)
-        except BaseException:
-            self._answer_failure()
-            ending = STOPPED
-        self._input = self._input[executor.at :]
-        if ending == ALL:
-            return bool(self._input)
-        if ending == LEFT:
-            if executor.at:
-                self._begun_ns = now_ns
-            return self._take_line()
-        if executor.is_over:
-            self._quit()
-        self._heed()
-        return True
-
-    def _take_line(self) -> bool:
-        """:return: whether there was one."""
-        data = self._input
-        end = data.find(CRLF, 0, MAX_LINE_BYTES)
-        if end >= 0:
-            self._input = data[end + len(CRLF) :]
-            self.lineReceived(data[:end])
-        elif len(data) >= MAX_LINE_BYTES:
-            self.lineLengthExceeded(data[:MAX_LINE_BYTES])
-        else:
-            self._host.owes(self)
-            return False
-        return True
-
-    def _cancels(self) -> bool:
-        """End the wait of the connection if its next command says so.
-
-        :return: whether that command may be carried out now.
-        """
-        if self._is_leaving or not self._input.startswith(self.dialect.cancel_lines):
-            return False
-        answer = self._host.cancel_wait(self.session)
-        if answer is not None:
-            self.answer_late(answer)
-        return not self.paused
-
-    def _answer_failure(self) -> None:
-        """Answer the command that the exception being handled has ended.  Between two commands it
-        costs the connection, since what follows could be understood wrongly.
-        """
-        try:
-            if self._executor.line:
-                self._executor.answer_failure()
-            else:
-                self.break_off()
-        except Exception:
-            self.break_off()
-
-    def _quit(self) -> None:
-        """Close at once; what the peer sent after this is lost (beanstalkd prot.c, OP_QUIT)."""
-        self._is_leaving = True
-        self._part_when_done()
-
-    # Flow.
-
-    def _heed(self) -> None:
-        """Rest if this connection's share is used up, and see what holds up the next command."""
-        if not self._is_resting and self._context.now_ns() > self._share_ends_ns:
-            self._rest()
-        self._update_pause()
-
-    def _rest(self) -> None:
-        """Give others their turn before this connection's next command."""
-        if not self._is_resting:
-            self._is_resting = self.paused = True
-            self._turns.rest(self)
-
-    def _update_pause(self) -> None:
-        held_bytes = self.replies.held_bytes
-        self.paused = (
-            self._is_leaving
-            or self._is_resting
-            or self._is_output_full
-            or self.session.is_blocked
-            or held_bytes > MAX_HELD_BYTES
-            or (held_bytes > 0 and self._host.is_log_congested())
-        )
-
-    def _go_on(self) -> None:
-        """Carry out what waits, if nothing holds it up any more."""
-        self._update_pause()
-        if self._incoming is not None:
-            self._begun_ns = self._context.now_ns()
-        if self._input and not self.paused:
-            self.dataReceived(b"")
-        elif not self._is_reading:
-            self._watch_input()
-        if self._is_leaving or self._is_half_closed:
-            self._part_when_done()
-
-    def _go_on_in_turn(self) -> None:
-        """As `_go_on`, with a share of a turn: many connections may continue simultaneously."""
-        self._update_pause()
-        if not self.paused and self._input:
-            self._rest()
-        else:
-            self._go_on()
-
-    def _end_chunk(self) -> None:
-        """Send the replies, and see to what was changed: no turn does."""
-        try:
-            self.replies.send()
-            self._turns.plan()
-        except Exception:
-            self.break_off()
-
-    def _watch_input(self) -> None:
-        """Read the socket only while there is room for what it brings; not while resting."""
-        most = 0 if self._is_resting else MAX_BUFFERED_BYTES
-        has_room = not (self.paused and len(self._input) > most)
-        if has_room != self._is_reading and not self._is_half_closed:
-            self._is_reading = has_room
-            source = self._feed or self.transport
-            if has_room:
-                source.resumeProducing()
-            else:
-                source.pauseProducing()
-
-    def _stop_reading(self) -> None:
-        if self._feed is not None:
-            self._feed.close()
-            self._feed = None
-
-    def _part_when_done(self) -> None:
-        """Close a connection whose input has ended when all was answered.  Its jobs are given back
-        before, so that the next connection finds them.
-        """
-        # After what has come was carried out this is called again.
-        is_done = self._is_half_closed and not (self.paused or self._is_executing)
-        if self._is_leaving or is_done:
-            self._host.disconnected(self.session)
-            self.replies.send()
-            if not self.replies.is_holding:
-                self.part()
+        self.connection.lost()
 
 
 class BeanstalkFactory(Factory):

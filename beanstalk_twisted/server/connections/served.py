@@ -32,7 +32,7 @@ from beanstalk_twisted.storage.fail_stop import FailStop, fail_stop
 from beanstalk_twisted.storage.io_thread import Clock
 
 if TYPE_CHECKING:
-    from beanstalk_twisted.server.connections.protocol import BeanstalkProtocol
+    from beanstalk_twisted.server.connections.connection import Connection
 
 _CREDENTIALS: Final = struct.Struct("iII")
 """Of a peer's process: pid, uid, gid (Linux, unix(7), SO_PEERCRED)."""
@@ -53,7 +53,7 @@ class Sessions:
     """
 
     def __init__(self) -> None:
-        self.connections: dict[Session, BeanstalkProtocol] = {}
+        self.connections: dict[Session, Connection] = {}
         self.identify: Callable[[Session], str] | None = None
 
     def known_peer(self, session: Session) -> Peer:
@@ -90,7 +90,7 @@ class Sessions:
         return self.identify(session)
 
 
-def address_of(connection: "BeanstalkProtocol") -> str:
+def address_of(connection: "Connection") -> str:
     """Describe the address of a connection's peer."""
     return _written(connection.transport.getPeer()) or ON_UNIX_SOCKET
 
@@ -136,7 +136,7 @@ class ServedConnections:
         self._sessions = sessions
         self._limits = ConnectionLimits(reactor)
         # Their sessions are over, and not all of their replies have left.
-        self._parting: set[BeanstalkProtocol] = set()
+        self._parting: set[Connection] = set()
         stalled_s = settings.limits.stalled_s
         self._owing = StalledInput(reactor, context.now_ns, stalled_s, self._close_stalled)
         context.enough_bytes = LEAST_RATE * stalled_s
@@ -154,28 +154,28 @@ class ServedConnections:
             return False
         return self._headroom.takes_connections
 
-    def feed(self, protocol: "BeanstalkProtocol") -> SocketSource | None:
+    def feed(self, connection: "Connection") -> SocketSource | None:
         """Begin to read the connection's socket; return None if that is left to Twisted."""
         if self.hub is None:
             return None
-        return self.hub.feed(protocol.transport, protocol.received)
+        return self.hub.feed(connection.transport, connection.received)
 
     @fail_stop
-    def connected(self, protocol: "BeanstalkProtocol") -> Session:
+    def connected(self, connection: "Connection") -> Session:
         """Begin a connection's session."""
-        session = self.context.queue.connect(hears_deadlines=protocol.dialect.hears_deadlines)
-        self._sessions.connections[session] = protocol
+        session = self.context.queue.connect(hears_deadlines=connection.dialect.hears_deadlines)
+        self._sessions.connections[session] = connection
         if self.settings.limits.connections_per_address:
-            self._limits.connected(session, protocol.transport.getPeer())
+            self._limits.connected(session, connection.transport.getPeer())
         if self.settings.verbosity:
             self.log.info(
                 "connection {connection} made", event="connected", connection=session.number
             )
         return session
 
-    def owes(self, protocol: "BeanstalkProtocol") -> None:
+    def owes(self, connection: "Connection") -> None:
         """The peer has begun a command, and the rest is to come."""
-        self._owing.note(protocol)
+        self._owing.note(connection)
 
     @fail_stop
     def half_closed(self, session: Session) -> Answer | None:
@@ -190,13 +190,13 @@ class ServedConnections:
     @fail_stop
     def disconnected(self, session: Session) -> None:
         """End a session, whose connection has ended or is about to, unless it has ended before."""
-        protocol = self._sessions.connections.pop(session, None)
-        if protocol is None:
+        connection = self._sessions.connections.pop(session, None)
+        if connection is None:
             return
-        self._parting.add(protocol)
+        self._parting.add(connection)
         self._limits.disconnected(session)
-        self._owing.forget(protocol)
-        self.wrapped_ended += not is_plain(protocol.transport)
+        self._owing.forget(connection)
+        self.wrapped_ended += not is_plain(connection.transport)
         if self.is_stopping:
             self.context.queue.forget_waits(session)
         else:
@@ -208,15 +208,15 @@ class ServedConnections:
             )
         self.turns.after_change()
 
-    def closed(self, protocol: "BeanstalkProtocol") -> None:
+    def closed(self, connection: "Connection") -> None:
         """A connection has ended; its session did so before."""
-        self._parting.discard(protocol)
+        self._parting.discard(connection)
 
     @fail_stop
-    def _close_stalled(self, protocol: "BeanstalkProtocol") -> None:
+    def _close_stalled(self, connection: "Connection") -> None:
         self.stalled += 1
-        self._anomalies.note_stalled(address_of(protocol), self.settings.limits.stalled_s)
-        protocol.abandon()
+        self._anomalies.note_stalled(address_of(connection), self.settings.limits.stalled_s)
+        connection.abandon()
 
     # The end.
 
@@ -225,20 +225,20 @@ class ServedConnections:
         self.is_stopping = True
         self._limits.stop()
         self._owing.stop()
-        for protocol in list(self._sessions.connections.values()):
-            protocol.refuse_commands()
+        for connection in list(self._sessions.connections.values()):
+            connection.refuse_commands()
 
     def part(self) -> None:
         """Close all: what was begun is answered."""
-        for protocol in self._open():
-            protocol.part()
+        for connection in self._open():
+            connection.part()
 
     def abandon(self) -> None:
         """End all immediately, with no more replies."""
-        for protocol in self._open():
-            protocol.abandon()
+        for connection in self._open():
+            connection.abandon()
 
-    def _open(self) -> "list[BeanstalkProtocol]":
+    def _open(self) -> "list[Connection]":
         return [*self._sessions.connections.values(), *self._parting]
 
 

@@ -2,9 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
-
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from typing import TYPE_CHECKING, Any, Final
 
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.server.execution_context import TURN_NS, ExecutionContext
@@ -13,7 +11,7 @@ from beanstalk_twisted.storage.fail_stop import FailStop, fail_stop
 from beanstalk_twisted.storage.io_thread import Clock
 
 if TYPE_CHECKING:
-    from beanstalk_twisted.server.connections.protocol import BeanstalkProtocol
+    from beanstalk_twisted.server.connections.connection import Connection
 
 TURN_S: Final = 0.001
 """Seconds of a turn in which pieces of replies, or steps of handshakes, are begun, all together:
@@ -37,7 +35,7 @@ class TurnScheduler:
 
     def __init__(
         self, reactor: Clock, context: ExecutionContext,
-        connections: "Mapping[Session, BeanstalkProtocol]", fail_stop: FailStop,
+        connections: "Mapping[Session, Connection]", fail_stop: FailStop,
         plan: Callable[[], None], set_timer: Callable[[], None],
     ) -> None:  # fmt: skip
         """:param set_timer: sees that what is due next is done in time."""
@@ -49,8 +47,9 @@ class TurnScheduler:
         self._set_timer = set_timer
         self._connections = connections
         self.unsent: list[ReplyQueue] = []
-        self._resting: deque[BeanstalkProtocol] = deque()
-        self._rest_call: IDelayedCall | None = None
+        self._resting: deque[Connection] = deque()
+        # An IDelayedCall.
+        self._rest_call: Any = None
         self.is_in_turn = False
         self._is_delivering = False
         self._is_running = False
@@ -109,9 +108,9 @@ class TurnScheduler:
 
     # Rests.
 
-    def rest(self, protocol: "BeanstalkProtocol") -> None:
-        """Call ``protocol.rested`` when others have had their turn."""
-        self._resting.append(protocol)
+    def rest(self, connection: "Connection") -> None:
+        """Call ``connection.rested`` when others have had their turn."""
+        self._resting.append(connection)
         self._arm_rest()
 
     def _arm_rest(self) -> None:
@@ -127,11 +126,11 @@ class TurnScheduler:
             self.begin_turn(len(resting))
             ends_ns = self._context.now_ns() + TURN_NS
             for _ in range(len(resting)):
-                protocol = resting.popleft()
+                connection = resting.popleft()
                 try:
-                    protocol.rested()
+                    connection.rested()
                 except Exception:
-                    protocol.break_off()
+                    connection.break_off()
                 if self._context.now_ns() > ends_ns:
                     break
             self.end_turn()
@@ -181,10 +180,11 @@ class SharedTurns:
     piece, handshakes of TLS.
     """
 
-    def __init__(self, reactor: IReactorTime) -> None:
+    def __init__(self, reactor: Any) -> None:
+        """:param reactor: an IReactorTime."""
         self._reactor = reactor
         self._waiting: deque[Callable[[], None]] = deque()
-        self._call: IDelayedCall | None = None
+        self._call: Any = None
 
     def add(self, make: Callable[[], None]) -> None:
         """Call in a later turn, after all that wait."""

@@ -325,7 +325,7 @@ def holding(job: Job, session: Session, now_ns: int) -> dict[str, float]:
     difference, but never later than the second.
     """
     touched_ns = job.deadline_ns - job.ttr_s * NS
-    reserved_ns = min(touched_ns, session.reserved[job.job_id] - job.ttr_s * NS)
+    reserved_ns = min(touched_ns, session.was_given_until(job.job_id) - job.ttr_s * NS)
     return {
         "reserved_seconds": max(0, now_ns - reserved_ns) / NS,
         "touched_seconds": max(0, now_ns - touched_ns) / NS,

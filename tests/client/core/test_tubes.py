@@ -43,7 +43,7 @@ def test_a_new_connection_gets_what_the_old_one_used_and_watched(
 
 
 def choice_of(client: Client) -> tuple[object, ...]:
-    session = client.protocol.session
+    session = client.protocol.connection.session
     weights = session._weights or {}
     watched = {tube.name: weights.get(tube, 1) for tube in session.watching}
     return session.using.name, session.mode, watched

@@ -600,7 +600,9 @@ def test_a_reserve_waits_on_while_a_server_refuses_to_give_any(fleet: Fleet) -> 
     pool = fleet.pool(tubes=both(fleet))
     reserve = pool.reserve()
     fleet.settle()
-    parked = [link for link in fleet["a"].links if link.wire.peer.protocol.session.is_waiting]
+    parked = [
+        link for link in fleet["a"].links if link.wire.peer.protocol.connection.session.is_waiting
+    ]
     (link,) = parked
     link.transport.unsent += b"OUT_OF_MEMORY\r\n"
     link.transport.read()

@@ -61,9 +61,7 @@ class Place:
         while kicked < most and (key := self.queue(state).first()) is not None:
             job = self.state.jobs.job(key & ID_MASK)
             self.changes.make(
-                job.image(
-                    Kind.KICK, State.READY, Reason.CLIENT, NOW_NS, connection=CONNECTION
-                )._replace(kicks=job.kicks + 1)
+                job.image(Kind.KICK, State.READY, Reason.CLIENT, NOW_NS, connection=CONNECTION)
             )
             kicked += 1
         return kicked
@@ -143,6 +141,21 @@ def test_many_kicks_in_one_go_do_what_they_do_one_by_one(steps: list[tuple[Any, 
     plain, quick = Place(), Place()
     expected = go(plain, plain.kick_one_by_one, steps)
     assert go(quick, quick.kick_in_one_go, steps) == expected
+
+
+@pytest.mark.parametrize("odd", [None, 32, 40, 63])
+@pytest.mark.parametrize("kicks", [0, 254, 255, 256, MAX_COUNT - 1, MAX_COUNT])
+@pytest.mark.parametrize("state", [State.BURIED, State.DELAYED])
+def test_whole_pages_of_jobs_are_kicked_as_one_by_one(
+    state: State, kicks: int, odd: int | None
+) -> None:
+    plain, quick = Place(), Place()
+    for place in (plain, quick):
+        for job_id in range(20, 101):
+            place.set(state, job_id, job_id % 7, job_id, kicks if job_id == odd else 3)
+    assert plain.kick_one_by_one(state, 78) == quick.kick_in_one_go(state, 78) == 78
+    assert quick.looks() == plain.looks()
+    assert quick.order() == plain.order()
 
 
 @pytest.mark.parametrize("state", [State.BURIED, State.DELAYED])

@@ -152,7 +152,7 @@ def test_a_refused_body_is_not_kept_while_it_comes() -> None:
     server = guarded(rules(), max_job_bytes=1 << 20)
     client = server.connect()
     client.send(b"put 0 0 60 %d\r\n" % (1 << 20) + bytes(1 << 19))
-    assert client.protocol.buffered_bytes == 0
+    assert client.protocol.connection.buffered_bytes == 0
     client.send(bytes(1 << 19) + b"\r\n")
     server.advance()
     assert client.take() == REFUSED

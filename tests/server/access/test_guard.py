@@ -80,13 +80,19 @@ def connection(server: MemoryServer, way: str) -> Client:
     if way == "token":
         assert client.ask(b"auth " + TOKEN + b"\r\n") == b"AUTHORIZED\r\n"
     if way == "introduced":
-        access_of(server).guard.admissions.introduce(client.protocol.session, Known(shown=HASH))
+        access_of(server).guard.admissions.introduce(
+            client.protocol.connection.session, Known(shown=HASH)
+        )
     return client
 
 
 def arranged(server: MemoryServer, client: Client, tube: bytes) -> None:
     """Let the client use and watch a tube, and it alone, and hold a job of it, whatever it may."""
-    queue, session, now_ns = server.service.queue, client.protocol.session, server.service.now_ns()
+    queue, session, now_ns = (
+        server.service.queue,
+        client.protocol.connection.session,
+        server.service.now_ns(),
+    )
     maker = queue.connect()
     queue.watching.use(maker, now_ns, tube)
     for delay_s in (0, 0, 0, 100):

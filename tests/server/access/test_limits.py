@@ -370,8 +370,8 @@ def test_what_a_request_over_http_does_counts_too() -> None:
     server = limited("jobs = 1, connections = 1")
     client = connect(server)
     asking = server.connect()
-    known = Known(server.service._sessions.known_peer(client.protocol.session))
-    access_of(server).guard.admissions.introduce(asking.protocol.session, known)
+    known = Known(server.service._sessions.known_peer(client.protocol.connection.session))
+    access_of(server).guard.admissions.introduce(asking.protocol.connection.session, known)
     assert asking.ask(b"use mine.a\r\n" + PUT_X) == REFUSED * 2
     client.hang_up()
     assert asking.ask(b"use mine.a\r\n" + PUT_X * 2) == b"USING mine.a\r\nINSERTED 1\r\n" + FULL

@@ -12,7 +12,7 @@ import pytest
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.rules.changes import JobLog
-from beanstalk_twisted.server.connections.protocol import MAX_BUFFERED_BYTES, MAX_HELD_BYTES
+from beanstalk_twisted.server.connections.connection import MAX_BUFFERED_BYTES, MAX_HELD_BYTES
 from beanstalk_twisted.server.reply_queue import MAX_GATHERED_BYTES
 from beanstalk_twisted.storage.group_commit import MAX_UNACKNOWLEDGED_BYTES
 from beanstalk_twisted.testing.memory_server import (

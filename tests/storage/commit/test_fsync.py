@@ -46,7 +46,7 @@ class Disk:
         for _ in range(times):
             at_once += self.shortcut.take(self.now_ns)
             self.now_ns += took_ns
-            self.shortcut.note_sync(self.now_ns, took_ns)
+            self.shortcut.note(self.now_ns, took_ns, syncs=True)
         return at_once
 
     @property
@@ -85,7 +85,7 @@ def test_after_a_sync_that_was_slow_by_far_others_have_a_multiple_of_it(
     disk.sync(took_ns)
     # The mean forgets it before the rest is over.
     for _ in range(50):
-        disk.shortcut.note_sync(disk.now_ns, 50 * US)
+        disk.shortcut.note(disk.now_ns, 50 * US, syncs=True)
     assert disk.is_open is not rests
     disk.now_ns += REST * took_ns - 1
     assert disk.is_open is not rests
@@ -96,14 +96,14 @@ def test_after_a_sync_that_was_slow_by_far_others_have_a_multiple_of_it(
 def test_a_write_teaches_nothing_unless_it_is_slow_by_far() -> None:
     disk = Disk()
     for _ in range(100):
-        disk.shortcut.note_write(0, 1)
+        disk.shortcut.note(0, 1, syncs=False)
     assert not disk.is_open
     disk.sync(50 * US, LESSONS)
     for _ in range(100):
-        disk.shortcut.note_write(disk.now_ns, STALL_NS)
-    disk.shortcut.note_write(disk.now_ns, STALL_NS + 1)
+        disk.shortcut.note(disk.now_ns, STALL_NS, syncs=False)
+    disk.shortcut.note(disk.now_ns, STALL_NS + 1, syncs=False)
     assert disk.is_open, "that was the thread's, where it held up nobody else"
-    disk.shortcut.note_write(disk.now_ns, STALL_NS + 1)
+    disk.shortcut.note(disk.now_ns, STALL_NS + 1, syncs=False)
     assert not disk.is_open
 
 

@@ -112,6 +112,11 @@ class Bench:
             space_changed=self.told.append, slow=self.slow.append, count_waiting=lambda: 3,
         )  # fmt: skip
 
+    def wait_for(self, demand: Demand) -> None:
+        """Want room, since a job was refused."""
+        assert not self.log.budget.takes_put(1 << 40, demand.jobs)
+        self.demand = demand
+
     def _note_acknowledgeable(self) -> None:
         self.acknowledged.append(self.committer.acknowledgeable_lsn)
 
@@ -517,7 +522,7 @@ def test_space_is_made_ready_ahead_one_file_at_a_time_until_there_is_enough() ->
 
 def test_more_that_waits_has_more_made_ready() -> None:
     bench = Bench(ALWAYS)
-    bench.demand = Demand(jobs=5, waiting=300_000, largest=300_000)
+    bench.wait_for(Demand(jobs=5, waiting=300_000, largest=300_000))
     bench.schedule()
     assert max(len(bench.directory.read(name)) for name in spares_of(bench)) > 300_000
     assert bench.told[-1] is None
@@ -525,7 +530,7 @@ def test_more_that_waits_has_more_made_ready() -> None:
 
 def test_who_waits_is_told_of_the_room_of_a_segment_that_another_has_begun() -> None:
     bench = Bench(ALWAYS)
-    bench.demand = Demand(jobs=1, waiting=1000, largest=1000)
+    bench.wait_for(Demand(jobs=1, waiting=1000, largest=1000))
     assert bench.log.budget.wanted(bench.demand) is None
     bench.commit()
     assert bench.told and set(bench.told) == {None}

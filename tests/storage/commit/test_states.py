@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import runpy
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from beanstalk_twisted.binlog.errors import WriteFailed
 from beanstalk_twisted.states import NotAllowed
 from beanstalk_twisted.storage.commit_states import (
     ABANDONED,
@@ -21,6 +23,7 @@ from beanstalk_twisted.storage.commit_states import (
 )
 from beanstalk_twisted.storage.fsync import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.group_commit import IDLE_FLUSH_S
+from tests.binlog.memory import fails_at
 from tests.storage.commit.test_group_commit import INTERVAL_S, PERIODIC, Bench, fill_disk
 
 MOST_COMBINATIONS = 24
@@ -152,6 +155,26 @@ def test_a_sync_that_is_asked_for_on_a_full_disk_comes_with_the_batch() -> None:
     bench.clock.advance(SPACE_RETRY_S)
     bench.finish_io()
     assert called and bench.committer.state == IDLE
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("policy", [ALWAYS, PERIODIC])
+def test_a_sync_that_fails_once_there_is_space_again_ends_the_server(
+    policy: FsyncPolicy, code: int
+) -> None:
+    bench = Bench(policy, is_prepared=False)
+    fill_disk(bench)
+    lsn = bench.put(b"x" * (1 << 16))
+    bench.finish_io()
+    bench.committer.sync(lambda: None)
+    bench.wait(INTERVAL_S * 2)
+    assert bench.committer.state == NO_SPACE and not bench.failures
+    bench.directory.space = None
+    bench.directory.fault = fails_at(1, code, "sync")
+    bench.clock.advance(SPACE_RETRY_S)
+    bench.finish_io()
+    assert [failure.type for failure in bench.failures] == [WriteFailed]
+    assert bench.committer.acknowledgeable_lsn < lsn
 
 
 @pytest.mark.parametrize(("end", "state"), [("finish", ENDED), ("abandon", ABANDONED)])

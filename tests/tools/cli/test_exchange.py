@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from beanstalk_twisted.binlog.records.jobs import NEVER_NS, State
 from beanstalk_twisted.binlog.tags import Tags
 from binlog_tools.cli.commands import cli
-from binlog_tools.logs.stored import StoredKey, StoredPolicy
+from binlog_tools.logs.stored import StoredKey, stored_policy
 from tests.binlog.make_golden import GOLDEN
 from tests.binlog.scribe import NS, T0, files_of, flipped
 from tests.server_process import ServerProcess, ours_at_once, theirs
@@ -111,7 +111,7 @@ TAGGED = [
 def tagged(tmp_path: Path) -> Path:
     """A log of jobs with tags, a remembered key and a policy."""
     gone = StoredKey(b"mail", b"gone", 9, T0, T0 + KEPT_S * NS)
-    log_of(tmp_path / "tagged", TAGGED, [gone], [StoredPolicy(b"mail", {"max-jobs": "9"})])
+    log_of(tmp_path / "tagged", TAGGED, [gone], [stored_policy(b"mail", {"max-jobs": "9"})])
     return tmp_path / "tagged"
 
 

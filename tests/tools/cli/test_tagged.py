@@ -7,7 +7,7 @@ import pytest
 
 from beanstalk_twisted.binlog.records.jobs import NEVER_NS, WITHHELD_NS, Reason, State
 from beanstalk_twisted.binlog.tags import Tags
-from binlog_tools.logs.stored import StoredKey, StoredPolicy
+from binlog_tools.logs.stored import StoredKey, stored_policy
 from tests.binlog.forging import with_header_field
 from tests.binlog.make_golden import GOLDEN
 from tests.binlog.scribe import DEFAULT_TUBE, NS, T0, Files, Scribe, put
@@ -28,7 +28,7 @@ JOBS = [
     job(5),
 ]  # fmt: skip
 KEY = StoredKey(b"mail", b"gone", 6, T0, T0 + KEPT_S * NS)
-POLICY = StoredPolicy(b"mail", {"max-jobs": "9"})
+POLICY = stored_policy(b"mail", {"max-jobs": "9"})
 
 
 @pytest.fixture
@@ -214,7 +214,7 @@ def test_what_beanstalkd_has_nothing_for_is_counted(path: Path, tmp_path: Path) 
 
 def test_what_merge_takes_off_is_told(path: Path, tmp_path: Path) -> None:
     other = {"max-jobs": "7", "rate": "2"}
-    log_of(tmp_path / "b", [JOBS[0]], policies=[StoredPolicy(b"mail", other)])
+    log_of(tmp_path / "b", [JOBS[0]], policies=[stored_policy(b"mail", other)])
     result = run("merge", path, tmp_path / "b", "-o", tmp_path / "new", "--json")
     (told,) = documents(result)
     (moved,) = told["renumbered"]

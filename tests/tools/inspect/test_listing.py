@@ -75,7 +75,7 @@ def test_at_each_moment_the_jobs_are_those_that_were_there(seed: int, tmp_path: 
         by_time = PastJobs(open_source(str(path)), Point(time_ns=story.times[lsn]))
         found = by_time.jobs(EVERYTHING, with_bodies=True)
         assert {job.job_id: as_seen(job, size) for job, size in found} == story.snapshots[lsn]
-        assert {p.tube: p.until_ns for p in by_time.pauses()} == {
+        assert {tube: pause.until_ns for tube, pause in by_time.pauses()} == {
             tube: until
             for tube, until in story.pauses[lsn].items()
             if until > story.times[lsn]

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from beanstalk_twisted.binlog.files import LocalFiles
+from beanstalk_twisted.binlog.records.others import Pause, TubePolicy
 from beanstalk_twisted.binlog.segments.format import (
     SegmentHeader,
     decode_segment_header,
@@ -26,7 +27,7 @@ from binlog_tools.logs.live_set import Bodies, Point, live_at, promoted, stored
 from binlog_tools.logs.moments import PastSource, UnitedSource, united
 from binlog_tools.logs.opening import load, open_source, sources_in
 from binlog_tools.logs.sources import Source
-from binlog_tools.logs.stored import StoredJob, StoredKey, StoredPause, StoredPolicy
+from binlog_tools.logs.stored import StoredJob, StoredKey, TubeRecord, stored_pause, stored_policy
 from binlog_tools.rewrite.rewriting import rewrite
 from tests.binlog.make_golden import read_golden
 from tests.binlog.memory import MemoryDirectory
@@ -46,9 +47,9 @@ class Noted(NamedTuple):
     lsn: int
     now_ns: int
     jobs: list[StoredJob]
-    pauses: list[StoredPause]
+    pauses: list[TubeRecord]
     keys: list[StoredKey]
-    policies: list[StoredPolicy]
+    policies: list[TubeRecord]
 
 
 class Lived:
@@ -128,13 +129,13 @@ class Lived:
             names[tube.tube_id] = tube.name
         looked = [job for job_id in state.jobs if (job := state.jobs.look(job_id)) is not None]
         jobs = [StoredJob.of(job.copy(), names[job.tube_id]) for job in looked]
-        pauses = [StoredPause(tube.name, tube.pause_s, tube.pause_until_ns)
+        pauses = [stored_pause(tube.name, tube.pause_s, tube.pause_until_ns)
                   for tube in state.tubes.in_order if tube.pause_until_ns > now_ns]  # fmt: skip
         records = [found.record for job_id in range(1, state.next_job_id)
                    if (found := state.unique.of_job(job_id)) is not None]  # fmt: skip
         keys = [StoredKey.of(each, names[each.tube_id]) for each in records
                 if each.until_ns > now_ns]  # fmt: skip
-        policies = [StoredPolicy(tube.name, tube.rules)
+        policies = [stored_policy(tube.name, tube.rules)
                     for tube in state.tubes.in_order if tube.rules]  # fmt: skip
         self.noted.append(Noted(lsn, now_ns, jobs, pauses, keys, policies))
 
@@ -159,9 +160,9 @@ def check(source: Source, noted: Noted) -> None:
     assert loaded.now_ns == noted.now_ns
     jobs = [released(promoted(job, noted.now_ns)) for job in noted.jobs]
     assert [promoted(job, noted.now_ns) for job in loaded.jobs()] == sorted(jobs)
-    assert sorted(loaded.pauses()) == sorted(noted.pauses)
+    assert sorted(loaded.tube_records([Pause])) == sorted(noted.pauses)
     assert sorted(loaded.remembered_keys()) == sorted(noted.keys)
-    assert sorted(loaded.policies()) == sorted(noted.policies)
+    assert sorted(loaded.tube_records([TubePolicy])) == sorted(noted.policies)
 
 
 @pytest.mark.one_in(3)

@@ -26,7 +26,7 @@ from binlog_tools.logs.new_log import (
     SegmentMaker,
 )
 from binlog_tools.logs.quantities import NS
-from binlog_tools.logs.stored import StoredJob, StoredPause, loaded_jobs, stored_pauses
+from binlog_tools.logs.stored import StoredJob, TubeRecord, loaded_jobs, stored_pause, tube_records
 from tests.binlog import independent_reader
 from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import T0, Files, files_of, quiet
@@ -52,11 +52,11 @@ JOBS = [
 
 def made(
     *jobs: StoredJob, floors: Floors = NO_FLOORS, segment_bytes: int = 8192,
-    pauses: tuple[StoredPause, ...] = (), flags: int = 0, origin: Origin = ORIGIN,
+    pauses: tuple[TubeRecord, ...] = (), flags: int = 0, origin: Origin = ORIGIN,
 ) -> MemoryDirectory:  # fmt: skip
     directory = MemoryDirectory()
     maker = SegmentMaker(
-        directory, origin, floors=floors, pauses=pauses, segment_bytes=segment_bytes, flags=flags,
+        directory, origin, floors=floors, of_tubes=pauses, segment_bytes=segment_bytes, flags=flags,
         now_ns=T0,
     )  # fmt: skip
     for each in jobs:
@@ -146,15 +146,15 @@ def test_segments_end_at_their_size_and_each_names_its_tubes() -> None:
 
 
 def test_pauses_stand_in_every_segment() -> None:
-    pause = StoredPause(b"mail", 3600, T0 + 1800 * NS)
+    pause = stored_pause(b"mail", 3600, T0 + 1800 * NS)
     directory = made(*(job(n, b"x" * 3000) for n in range(1, 6)), pauses=(pause,))
     small = Survey(directory, quiet).small
-    assert stored_pauses(small, T0) == [pause]
+    assert tube_records(small, T0) == [pause]
     for raw in files_of(directory).values():
         segment = independent_reader.read_segment(raw) or {}
         assert [r["type"] for f in segment["frames"] for r in f["records"]].count(33) == 1
     tube = Started(directory, now_ns=T0).queue.state.tubes.find(b"mail")
-    assert tube is not None and tube.pause_until_ns == pause.until_ns
+    assert tube is not None and tube.pause_until_ns == pause.record.until_ns
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_a_power_loss_before_the_end_leaves_no_segment_half_synced() -> None:
 
 def test_nothing_is_left_behind_if_it_cannot_even_begin(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="a tube's name has 1 to 200 bytes"):
-        NewLog(str(tmp_path / "new"), Origin("test"), pauses=[StoredPause(b"", 1, T0)])
+        NewLog(str(tmp_path / "new"), Origin("test"), of_tubes=[stored_pause(b"", 1, T0)])
     assert list(tmp_path.iterdir()) == []
 
 

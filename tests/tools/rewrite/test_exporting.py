@@ -9,10 +9,11 @@ from typing import Any, BinaryIO
 import pytest
 
 from beanstalk_twisted.binlog.records.jobs import State
+from beanstalk_twisted.binlog.records.others import Pause
 from binlog_tools.logs.new_log import Written
 from binlog_tools.logs.opening import load, open_source
 from binlog_tools.logs.quantities import format_time_exactly
-from binlog_tools.logs.stored import Selection, StoredPause
+from binlog_tools.logs.stored import Selection, stored_pause
 from binlog_tools.rewrite.exporting import (
     MAX_GIVEN,
     MAX_IGNORED,
@@ -213,7 +214,7 @@ def test_a_deadline_without_a_delay_is_kept(tmp_path: Path) -> None:
 def test_a_pause_without_an_end_begins_now(tmp_path: Path) -> None:
     imported([b'{"kind": "pause", "tube": "x", "seconds": 5}'], tmp_path / "new")
     loaded = load(open_source(str(tmp_path / "new")), wall_ns=T0)
-    assert loaded.pauses() == [StoredPause(b"x", 5, T0 + 5 * NS)]
+    assert loaded.tube_records([Pause]) == [stored_pause(b"x", 5, T0 + 5 * NS)]
 
 
 def test_fields_that_are_unknown_are_counted_and_passed_over(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from beanstalk_twisted.binlog.records.jobs import NEVER_NS, WITHHELD_NS, Reason,
 from beanstalk_twisted.binlog.tags import Tags
 from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.quantities import Numbers, Span
-from binlog_tools.logs.stored import Selection, StoredJob, StoredKey, StoredPolicy
+from binlog_tools.logs.stored import Selection, StoredJob, StoredKey, TubeRecord, stored_policy
 from binlog_tools.rewrite.put_plans import Plan, announced, delay_left_s, plan
 from tests.binlog.scribe import NS, T0, files_of
 from tests.tools.folders import written
@@ -117,11 +117,11 @@ def test_a_key_that_no_client_may_name_is_never_sent(tmp_path: Path) -> None:
 
 ALL_WORDS = TAGS | {"tube-policy"}
 GONE = StoredKey(b"mail", b"k", 9, T0, T0 + 60 * NS)
-RULES = StoredPolicy(b"mail", {"max-jobs": "3"})
+RULES = stored_policy(b"mail", {"max-jobs": "3"})
 
 
 def of_tubes(
-    path: Path, *policies: StoredPolicy, chosen: Selection = ALL, now_ns: int = T0,
+    path: Path, *policies: TubeRecord, chosen: Selection = ALL, now_ns: int = T0,
     words: frozenset[str] = ALL_WORDS,
 ) -> tuple[list[bytes], list[bytes], int, int]:  # fmt: skip
     """The tubes whose policies are set, the keys that are put, and how many of both are not."""
@@ -151,10 +151,10 @@ def test_where_single_jobs_are_chosen_the_policies_of_their_tubes_go(tmp_path: P
 
 
 def test_a_policy_that_is_not_wholly_understood_goes_as_far_as_it_is(tmp_path: Path) -> None:
-    strange = StoredPolicy(b"mail", {"colour": "red", "max-jobs": "3"})
+    strange = stored_policy(b"mail", {"colour": "red", "max-jobs": "3"})
     assert of_tubes(tmp_path, strange) == ([b"mail"], [b"k"], 1, 0)
-    other = StoredPolicy(b"mail", {"colour": "red"})
-    assert of_tubes(tmp_path, other, StoredPolicy(b"a b", {"max-jobs": "3"})) == (
+    other = stored_policy(b"mail", {"colour": "red"})
+    assert of_tubes(tmp_path, other, stored_policy(b"a b", {"max-jobs": "3"})) == (
         [], [b"k"], 2, 0,
     )  # fmt: skip
 

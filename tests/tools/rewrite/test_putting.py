@@ -16,7 +16,7 @@ from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.client import errors, sync
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from binlog_tools.logs.opening import open_source
-from binlog_tools.logs.stored import Selection, StoredJob, StoredPause
+from binlog_tools.logs.stored import Selection, StoredJob, TubeRecord, stored_pause
 from binlog_tools.rewrite.journals import Journal, Stopped
 from binlog_tools.rewrite.put_plans import Plan, plan
 from binlog_tools.rewrite.putting import (
@@ -95,7 +95,7 @@ class FakeServer:
 
 
 def log_of(
-    path: Path, *jobs: StoredJob, pauses: tuple[StoredPause, ...] = (),
+    path: Path, *jobs: StoredJob, pauses: tuple[TubeRecord, ...] = (),
     words: frozenset[str] = frozenset(),
 ) -> Plan:  # fmt: skip
     files = files_of(made(*jobs, pauses=pauses, segment_bytes=1 << 20))
@@ -269,7 +269,7 @@ def test_a_server_that_cannot_reserve_by_id_gets_nothing(tmp_path: Path) -> None
 
 
 def test_a_paused_tube_is_paused_before_its_first_job(tmp_path: Path) -> None:
-    pause = StoredPause(b"mail", 3600, T0 + 90 * NS)
+    pause = stored_pause(b"mail", 3600, T0 + 90 * NS)
     jobs = [job(1, tube=b"mail"), job(2), job(3, tube=b"mail")]
     server = FakeServer()
     put_all(log_of(tmp_path, *jobs, pauses=(pause,)), server, journal_in(tmp_path))
@@ -284,7 +284,7 @@ def test_jobs_whose_tube_no_client_may_name_are_told_and_not_put(tmp_path: Path)
     wanted = log_of(
         tmp_path, job(1), job(2, tube=tricky), job(3, tube=b"a b"), job(4, tube=b"a b"),
         job(5, tube=b"-abc", state=State.BURIED),
-        pauses=(StoredPause(tricky, 60, T0 + 60 * NS), StoredPause(b"a b", 60, T0 + 60 * NS)),
+        pauses=(stored_pause(tricky, 60, T0 + 60 * NS), stored_pause(b"a b", 60, T0 + 60 * NS)),
     )  # fmt: skip
     assert wanted.unusable == {tricky: 1, b"a b": 2, b"-abc": 1}
     server = FakeServer()

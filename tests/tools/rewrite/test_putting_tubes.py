@@ -10,7 +10,7 @@ from beanstalk_twisted.client import errors
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.wire.grammar import MAX_U32
 from binlog_tools.cli.replay import PLACEHOLDER, KeyPutter, OtherValue, PolicySetter
-from binlog_tools.logs.stored import StoredKey, StoredPolicy
+from binlog_tools.logs.stored import StoredKey, stored_policy
 from binlog_tools.rewrite.journals import Stopped
 from binlog_tools.rewrite.putting import WINDOW_JOBS
 from tests.binlog.scribe import NS, T0
@@ -45,7 +45,7 @@ def put(server: MemoryServer, name: bytes, tube: bytes = b"mail") -> tuple[bytes
 
 def test_what_limits_puts_is_set_behind_all_else() -> None:
     server = MemoryServer()
-    setter = PolicySetter(queue_at(server), [StoredPolicy(b"mail", LIMITS | OTHERS)])
+    setter = PolicySetter(queue_at(server), [stored_policy(b"mail", LIMITS | OTHERS)])
     setter.set_part(limits_puts=False)
     shown = policy_of(server)
     assert all(each.encode() in shown for each in OTHERS)
@@ -59,7 +59,7 @@ def test_what_limits_puts_is_set_behind_all_else() -> None:
 def test_what_a_server_has_set_stays_and_is_told() -> None:
     server = MemoryServer()
     ask(server, b"tube-policy mail max-age=60 backoff=9\r\n")
-    setter = PolicySetter(queue_at(server), [StoredPolicy(b"mail", OTHERS)])
+    setter = PolicySetter(queue_at(server), [stored_policy(b"mail", OTHERS)])
     setter.set_part(limits_puts=False)
     assert setter.outcome.others == [OtherValue(b"mail", "backoff", "5:2:60", "9")]
     shown = policy_of(server)
@@ -69,7 +69,7 @@ def test_what_a_server_has_set_stays_and_is_told() -> None:
 def test_setting_again_changes_nothing() -> None:
     server = MemoryServer()
     for changed in ({b"mail"}, set()):
-        setter = PolicySetter(queue_at(server), [StoredPolicy(b"mail", LIMITS | OTHERS)])
+        setter = PolicySetter(queue_at(server), [stored_policy(b"mail", LIMITS | OTHERS)])
         setter.set_part(limits_puts=False)
         setter.set_part(limits_puts=True)
         assert setter.outcome == (changed, [], {})
@@ -79,7 +79,7 @@ def test_a_policy_that_is_refused_is_told_and_left() -> None:
     server = MemoryServer()
     line = MemoryLine(server)
     setter = PolicySetter(
-        queue_of(line), [StoredPolicy(b"mail", {"max-jobs": "x", "max-age": "x"})]
+        queue_of(line), [stored_policy(b"mail", {"max-jobs": "x", "max-age": "x"})]
     )
     setter.set_part(limits_puts=False)
     asked = len(line.requests)

@@ -18,7 +18,7 @@ from beanstalk_twisted.testing.memory_server import MemoryServer
 from binlog_tools.logs.new_log import NewLog, Origin, SharedKey
 from binlog_tools.logs.opening import Loaded, load, open_source
 from binlog_tools.logs.quantities import Numbers, Span
-from binlog_tools.logs.stored import Selection, StoredJob, StoredKey, StoredPolicy
+from binlog_tools.logs.stored import Selection, StoredJob, StoredKey, TubeRecord, stored_policy
 from binlog_tools.rewrite.exporting import WrongLine, export, import_lines
 from binlog_tools.rewrite.rewriting import (
     ANY_AGE,
@@ -58,10 +58,10 @@ def headers(path: Path) -> list[tuple[int, int]]:
 
 def log_of(
     path: Path, jobs: Iterable[StoredJob], keys: Iterable[StoredKey] = (),
-    policies: Iterable[StoredPolicy] = (), segment_bytes: int = 8192,
+    policies: Iterable[TubeRecord] = (), segment_bytes: int = 8192,
 ) -> list[SharedKey]:  # fmt: skip
     with NewLog(
-        str(path), Origin("compact"), policies=policies, segment_bytes=segment_bytes, now_ns=T0
+        str(path), Origin("compact"), of_tubes=policies, segment_bytes=segment_bytes, now_ns=T0
     ) as log:
         for each in jobs:
             log.add(each)
@@ -71,7 +71,7 @@ def log_of(
 
 
 KEY = StoredKey(b"mail", b"key", 5, T0, T0 + KEPT_S * NS)
-POLICY = StoredPolicy(b"mail", {"max-jobs": "9"})
+POLICY = stored_policy(b"mail", {"max-jobs": "9"})
 HOLDER = job(1, tags=Tags(b"key", 60, group=b"group"), tube=b"mail")
 
 
@@ -173,7 +173,7 @@ def test_without_its_last_tagged_job_older_versions_read_a_log(tmp_path: Path) -
 
 def test_of_two_jobs_with_one_key_the_first_keeps_it(tmp_path: Path) -> None:
     log_of(tmp_path / "a", [HOLDER], policies=[POLICY])
-    other = StoredPolicy(b"mail", {"max-jobs": "7"})
+    other = stored_policy(b"mail", {"max-jobs": "7"})
     log_of(tmp_path / "b", [HOLDER._replace(body=b"other")], policies=[other])
     logs = [loaded(tmp_path / "a"), loaded(tmp_path / "b")]
     merged = merge(logs, str(tmp_path / "new"), 8192)
@@ -183,7 +183,7 @@ def test_of_two_jobs_with_one_key_the_first_keeps_it(tmp_path: Path) -> None:
     assert (second.body, second.tags) == (b"other", Tags(group=b"group"))
     assert merged.shared_keys == [SharedKey(second.job_id, b"mail", b"key", 1)]
     assert policies == [POLICY]
-    assert merged.policies == [OtherPolicy(str(tmp_path / "b"), b"mail", other.rules)]
+    assert merged.policies == [OtherPolicy(str(tmp_path / "b"), b"mail", other.record.rules)]
 
 
 def test_a_key_of_a_living_job_is_not_remembered_beside_it(tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ def test_a_dead_letter_is_in_any_state(state: str, tmp_path: Path) -> None:
 def test_a_policy_is_taken_as_the_command_takes_it(tmp_path: Path) -> None:
     rules = {"max-reserves": "1", "rate": "1000000:1", "backoff": "1:1:1", "max-jobs": "0"}
     imported(tmp_path / "log", {"kind": "policy", "tube": "mail", "rules": rules})
-    assert left_in(loaded(tmp_path / "log"))[2] == [StoredPolicy(b"mail", rules)]
+    assert left_in(loaded(tmp_path / "log"))[2] == [stored_policy(b"mail", rules)]
 
 
 LATE = "2100-01-01T00:00:00Z"

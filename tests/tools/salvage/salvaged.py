@@ -61,8 +61,8 @@ def _made(found: Salvaged) -> tuple[Files, set[int]]:
     salvage = found.report.salvage
     directory = MemoryDirectory()
     maker = SegmentMaker(
-        directory, salvage.origin, floors=salvage.floors, pauses=salvage.judge.pauses(),
-        policies=salvage.judge.policies(), now_ns=T0,
+        directory, salvage.origin, floors=salvage.floors,
+        of_tubes=salvage.judge.tube_records(), now_ns=T0,
     )  # fmt: skip
     for job in found.jobs.values():
         maker.add(job)

@@ -10,7 +10,7 @@ from beanstalk_twisted.binlog.reading.survival import Why
 from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, State
 from beanstalk_twisted.binlog.records.others import Pause, Record, Seal
 from beanstalk_twisted.binlog.segments.framing import SegmentIndex
-from binlog_tools.logs.stored import LOST_AND_FOUND, StoredPause
+from binlog_tools.logs.stored import LOST_AND_FOUND, stored_pause
 from binlog_tools.salvage.judging import Doubtful
 from tests.binlog import independent_reader
 from tests.binlog.forging import with_header_field
@@ -373,11 +373,11 @@ def test_pauses_in_force_are_kept_in_their_newest_form() -> None:
         [Pause(1, 7, T0 + 7 * NS, T0)], [Pause(1, 0, 0, T0)], [put(1)],
     )  # fmt: skip
     found = salvaged(with_bad_records(files, ONE, 3))
-    pauses = list(found.report.salvage.judge.pauses())
-    assert pauses == [StoredPause(b"mail", 500, T0 + 500 * NS)]
+    records = found.report.salvage.judge.tube_records()
+    assert records == [stored_pause(b"mail", 500, T0 + 500 * NS)]
     found = salvaged(with_bad_records(files, ONE, 2))
-    pauses = list(found.report.salvage.judge.pauses())
-    assert pauses == [StoredPause(b"mail", 100, T0 + 100 * NS)]
+    records = found.report.salvage.judge.tube_records()
+    assert records == [stored_pause(b"mail", 100, T0 + 100 * NS)]
     see_that_it_loads(found)
 
 

@@ -66,7 +66,8 @@ def test_a_policy_that_is_damaged_leaves_the_one_before() -> None:
     log.write(TubePolicy(1, {"max-jobs": "2"}, T0))
     log.finish()
     found = salvaged(with_flip_in(log.files(), b'{"max-jobs":"2"}'))
-    assert [each.rules for each in found.report.salvage.judge.policies()] == [{"max-jobs": "1"}]
+    records = found.report.salvage.judge.tube_records()
+    assert [each.record.rules for each in records] == [{"max-jobs": "1"}]
 
 
 def test_a_key_says_that_its_job_is_gone_though_the_deletion_cannot_be_read() -> None:

@@ -19,7 +19,7 @@ from beanstalk_twisted.binlog.segments.format import (
 )
 from binlog_tools.logs.new_log import NewLog, Origin
 from binlog_tools.logs.opening import open_source
-from binlog_tools.logs.stored import StoredJob, StoredPause, loaded_jobs
+from binlog_tools.logs.stored import StoredJob, TubeRecord, loaded_jobs, stored_pause
 from binlog_tools.v7.files import MAX_FILE_BYTES, MIN_FILE_BYTES
 from tests.binlog.make_golden import GOLDEN
 from tests.tools.cli.running import documents, on_a_terminal, rows, run
@@ -231,8 +231,8 @@ def test_people_are_told_of_one_file_and_one_job_as_of_one(tmp_path: Path) -> No
     assert f"{tmp_path / 'ours'}: 1 job (" in said and "written: 1 file, " in said
 
 
-def our_log(path: Path, *jobs: StoredJob, pause: StoredPause | None = None) -> Path:
-    with NewLog(str(path), Origin("test"), pauses=[pause] if pause else []) as log:
+def our_log(path: Path, *jobs: StoredJob, pause: TubeRecord | None = None) -> Path:
+    with NewLog(str(path), Origin("test"), of_tubes=[pause] if pause else []) as log:
         for job in jobs:
             log.add(job)
         log.finish()
@@ -271,7 +271,7 @@ def test_an_export_makes_files_and_changes_nothing_of_its_source(tmp_path: Path)
 
 
 def test_what_the_format_cannot_hold_is_said(tmp_path: Path) -> None:
-    pause = StoredPause(b"alpha", 3600, NEVER_NS)
+    pause = stored_pause(b"alpha", 3600, NEVER_NS)
     log = our_log(tmp_path / "ours", job(1, body=bytes(65_534)), pause=pause)
     (told,) = documents(run("export-v7", log, "--json"))
     assert told["pauses"] == [{"tube": "alpha", "seconds": 3600}]
@@ -285,7 +285,7 @@ def test_what_the_format_cannot_hold_is_said(tmp_path: Path) -> None:
 
 def test_tubes_that_no_client_may_name_are_left_out_and_named(tmp_path: Path) -> None:
     strange = job(2)._replace(tube=b"x\r\npause-tube y")
-    pause = StoredPause(strange.tube, 3600, NEVER_NS)
+    pause = stored_pause(strange.tube, 3600, NEVER_NS)
     log = our_log(tmp_path / "ours", job(1), strange, pause=pause)
     for arguments in ((), ("-o", tmp_path / "theirs")):
         result = run("export-v7", log, *arguments)

@@ -22,7 +22,7 @@ from beanstalk_twisted.binlog.directory import RealDirectory, holder_of
 from beanstalk_twisted.binlog.records.jobs import State
 from binlog_tools.cli.commands import cli
 from binlog_tools.logs.new_log import Floors, NewLog, Origin
-from binlog_tools.logs.stored import StoredJob, StoredPause
+from binlog_tools.logs.stored import StoredJob, stored_pause
 from binlog_tools.v7.survivors import Survivors
 from tests.server_process import Connection, ServerProcess, ours_at_once, real_beanstalkd, theirs
 
@@ -137,9 +137,9 @@ def our_jobs(now_ns: int) -> list[StoredJob]:
 
 
 def our_log(path: Path, jobs: list[StoredJob], next_job_id: int = 1) -> Path:
-    pause = StoredPause(b"alpha", HOUR_S, time.time_ns() + HOUR_S * NS)
+    pause = stored_pause(b"alpha", HOUR_S, time.time_ns() + HOUR_S * NS)
     floors = Floors(next_job_id=next_job_id)
-    with NewLog(str(path), Origin("test"), floors=floors, pauses=[pause]) as log:
+    with NewLog(str(path), Origin("test"), floors=floors, of_tubes=[pause]) as log:
         for job in jobs:
             log.add(job)
         log.finish()

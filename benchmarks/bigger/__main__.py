@@ -31,7 +31,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from benchmarks.draining import Sample, Seen, drain, fill, memory_of, reserve_some, watched
+from benchmarks.bigger.draining import Sample, Seen, drain, fill, memory_of, reserve_some, watched
 
 PORT: Final = re.compile(r"listening on 127\.0\.0\.1:(\d+)|bind \d+ 127\.0\.0\.1:(\d+)")
 

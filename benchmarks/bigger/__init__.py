@@ -1,0 +1,1 @@
+"""More jobs than memory holds: see `__main__`."""
