@@ -105,7 +105,7 @@ class Client(ClientService, AwaitedCommands, Deferring):
         tube: bytes | None = None, reserved_on: object = None,
     ) -> Deferred[Any]:  # fmt: skip
         ready = self._ready
-        if ready is not None and not ready.is_open:
+        if ready is not None and not ready.dialogue.is_open:
             ready = None
         if reserved_on is not None and reserved_on is not ready:
             return fail(reservation_lost(spec, args))

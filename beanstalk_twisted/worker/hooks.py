@@ -83,16 +83,12 @@ _AGAIN: Final = (
 _log = Logger(namespace="beanstalk_twisted.worker")
 
 
-def log(event: Event, least: Any = LogLevel.debug) -> None:
-    """Write an event to Twisted's log, if its level is at least this one."""
-    form = EVENTS[event.name]
+def log(event: Event, forms: Mapping[str, tuple[LogLevel, str] | None] = EVENTS) -> None:
+    """Write an event to Twisted's log."""
+    form = EVENTS[event.name] if isinstance(event.verdict, Bury) else forms[event.name]
     if form is None:
         return
     level, text = form
-    if isinstance(event.verdict, Bury):
-        level = LogLevel.warn
-    if level < least:
-        return
     facts = event._asdict()
     if event.error is not None:
         # As text: to a test under trial, a failure that is logged as one is a fault in the test.
@@ -102,6 +98,8 @@ def log(event: Event, least: Any = LogLevel.debug) -> None:
         count = len(event.losses.reservations)
         noun = "reservation" if count == 1 else "reservations"
         facts |= {"count": count, "noun": noun, "again": _AGAIN if count else ""}
+    if isinstance(event.verdict, Bury):
+        level = LogLevel.warn
     _log.emit(level, text, **facts)
 
 
@@ -167,7 +165,8 @@ class Hooks:
         """:raise TypeError: one cannot be called."""
         if not isinstance(hooks, Iterable) or isinstance(hooks, str):
             raise TypeError(f"hooks is a list of functions of an Event, not {hooks!r}")
-        self._hooks: tuple[Hook, ...] = (*([partial(log, least=least)] if logs else []), *hooks)
+        forms = {name: form if form and form[0] >= least else None for name, form in EVENTS.items()}
+        self._hooks: tuple[Hook, ...] = (*([partial(log, forms=forms)] if logs else []), *hooks)
         for hook in self._hooks:
             if not callable(hook) or isclass(hook):
                 raise TypeError(f"hooks is a list of functions of an Event; {hook!r} is none")

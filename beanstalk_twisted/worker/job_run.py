@@ -31,7 +31,7 @@ from beanstalk_twisted.worker.policy import (
 )
 from beanstalk_twisted.worker.process import in_this_process
 from beanstalk_twisted.worker.reserver import REST_S, Reserver, ReserveScheduler, Session
-from beanstalk_twisted.worker.settings import Settings, Work
+from beanstalk_twisted.worker.settings import Reply, Settings, Work
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -287,8 +287,8 @@ class JobRun(Generic[T]):
 
     async def _conclude(self, attempt: Attempt[T], verdict: Verdict | None) -> None:
         """:param verdict: None if the job is not ours any more."""
-        if verdict is not None and self._settled is None:
-            await self._reply(attempt, verdict)
+        if verdict is not None and self._settled is None and self._work.reply is not None:
+            await self._reply(self._work.reply, attempt, verdict)
         if self._settled is not None:
             self._report_error(attempt)
         elif verdict is None:
@@ -296,10 +296,9 @@ class JobRun(Generic[T]):
         else:
             await self._settle(attempt, verdict)
 
-    async def _reply(self, attempt: Attempt[T], verdict: Verdict) -> None:
+    async def _reply(self, reply: Reply, attempt: Attempt[T], verdict: Verdict) -> None:
         """Report the result before the job's end: a job that is gone has its reply."""
-        reply = self._work.reply
-        if reply is None or not isinstance(verdict, Delete | Bury):
+        if not isinstance(verdict, Delete | Bury):
             return
         error = self._error
         if error is None and isinstance(verdict, Bury):

@@ -39,6 +39,8 @@ REST_S: Final = 1.0
 PATIENCE_S: Final = 30
 """How long a `reserve` waits, seconds; it is then sent again, so a dead server is noticed."""
 
+OVER: Final = "the connection that had reserved it was lost"
+
 STOPPED: Final = "stopped"
 CONNECTING: Final = "connecting"
 WATCHING: Final = "watching"
@@ -158,16 +160,15 @@ class Reserver:
         :raise NotCarriedOut: through the Deferred: that session is over.
         :raise Unanswered: through the Deferred: it has ended before the answer.
         """
-        over = errors.Closed("the connection that had reserved it was lost")
         if self.session is not session:
-            return fail(errors.NotCarriedOut(name, job_number(job), over))
+            return fail(errors.NotCarriedOut(name, job_number(job), errors.Closed(OVER)))
         sent: Deferred[Any] = getattr(self.client, name.replace("-", "_"))(job, **values)
         self._bound.add(sent)  # To be cancelled with the session: the client would send it again.
 
         def answered(answer: Any) -> Any:
             self._bound.discard(sent)
             if isinstance(answer, Failure) and answer.check(CancelledError):
-                return Failure(errors.Unanswered(name, job_number(job), over))
+                return Failure(errors.Unanswered(name, job_number(job), errors.Closed(OVER)))
             return answer
 
         return sent.addBoth(answered)
@@ -422,15 +423,20 @@ class ReserveScheduler:
         self._timer = self._clock.callLater(wait_s, self.look)
 
     def _ask(self, reserver: Reserver, seconds: int) -> None:
-        asked = reserver.ask(seconds)
-        asked.addCallbacks(self._job, self._none, callbackArgs=(reserver,))
-        asked.addErrback(log_fault)
-        asked.addCallback(self._answered)
+        reserver.ask(seconds).addBoth(self._answer, reserver)
 
-    def _job(self, job: Job, reserver: Reserver) -> None:
-        self._demand.got()
-        self._reserved(job, reserver)
-        self.look()
+    def _answer(self, answer: Job | Failure, reserver: Reserver) -> None:
+        try:
+            if isinstance(answer, Failure):
+                self._none(answer)
+            else:
+                self._demand.got()
+                self._reserved(answer, reserver)
+                self.look()
+        except Exception:
+            log_fault(Failure())
+        if self._is_over:
+            self._answered()
 
     def _none(self, failure: Failure) -> None:
         if failure.check(CancelledError) or self._is_over:
@@ -452,7 +458,7 @@ class ReserveScheduler:
             reserver.take_no_more()
         self._limit = self._clock.callLater(LAST_ANSWER_S, self._give_up)
         quiet = self.may_give_back()
-        self._answered(None)
+        self._answered()
         return quiet
 
     def may_give_back(self) -> Deferred[None]:
@@ -462,8 +468,8 @@ class ReserveScheduler:
         self._waiting.append(Deferred())
         return self._waiting[-1]
 
-    def _answered(self, _: object) -> None:
-        if not self._is_over or not self.is_quiet:
+    def _answered(self) -> None:
+        if not self.is_quiet:
             return
         cancel(self._limit)
         waiting, self._waiting = self._waiting, []

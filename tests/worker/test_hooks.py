@@ -32,6 +32,15 @@ def test_all_that_happens_is_counted(shop: Shop) -> None:
     assert tally.counts == {"began": 4, "done": 2, "failed": 1, "released": 1, "buried": 1}
 
 
+def test_events_below_the_level_are_not_written(shop: Shop) -> None:
+    with capturedLogs() as events:
+        shop.worker(fickle, hooks=[], log_level=LogLevel.warn)
+        jobs = [shop.put(body) for body in (b"do", b"bury")]
+    assert [formatEvent(each) for each in events] == [
+        f"job {jobs[1]} of work, attempt 1: buried after 0.000 s"
+    ]
+
+
 def test_losses_touches_and_time_are_counted(shop: Shop) -> None:
     tally = Tally()
     slow = Slow()
