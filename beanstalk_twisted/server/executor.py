@@ -57,8 +57,8 @@ class Executor:
     """
 
     __slots__ = (
-        "_command", "_context", "_dialect", "_remembered", "_replies", "_session", "at", "is_over",
-        "line",
+        "_command", "_context", "_dialect", "_error", "_remembered", "_replies", "_session", "at",
+        "is_over", "line",
     )  # fmt: skip
 
     def __init__(
@@ -71,6 +71,7 @@ class Executor:
         self._replies = replies
         # The newest command, whose row says how its answer is written; None for a wrong line.
         self._command: Command | None = None
+        self._error = ParseError(BAD_FORMAT)
         self.at = 0
         self.line = b""
         self.is_over = False
@@ -103,13 +104,12 @@ class Executor:
             parsed = self._remembered.get(line)
             answer: Answer | None = None
             if parsed is None:
-                try:
-                    parsed = self._dialect.parse(line)
-                except ParseError as error:
-                    answer = self._refuse_line(line, end, error)
-                    if answer is None and not self.is_over:
-                        return LEFT
-            if parsed is not None:
+                parsed = self._parse(line)
+            if parsed is None:
+                answer = self._refuse_line(line, end)
+                if answer is None and not self.is_over:
+                    return LEFT
+            else:
                 command, args, has_junk = parsed
                 self._command = command
                 if command.takes_job:
@@ -123,19 +123,13 @@ class Executor:
                             return LEFT
                     else:
                         self.line, self.at = line, end
-                        body, wrong = b"", None
+                        wrong: Reply | None = None
                         if index < last and len(lines[index]) == size:
                             body = lines[index]
                             index += 1
                         else:
-                            # It has ends of lines in it, or a wrong end.
+                            body, wrong = self._cut(data, start, end)
                             index = last
-                            try:
-                                body = data[start : end - len(CRLF)]
-                                if not data.startswith(CRLF, end - len(CRLF)):
-                                    wrong = EXPECTED_CRLF
-                            except MemoryError:
-                                wrong = OUT_OF_MEMORY
                         answer = self._put(line, parsed, body, wrong, now_ns)
                 else:
                     self.line, self.at = line, end
@@ -187,15 +181,27 @@ class Executor:
             answer = observer.plant(self._session, parsed, body)
         return answer
 
-    def _refuse_line(self, line: bytes, end: int, error: ParseError) -> Answer | None:
-        """:return: None if jobs may follow, which will be skipped, or the connection `is_over`."""
+    def _parse(self, line: bytes) -> Parsed | None:
+        """:return: None if the line is wrong; ``_error`` says how."""
+        try:
+            return self._dialect.parse(line)
+        except ParseError as error:
+            # Its traceback would keep the chunk.
+            self._error = error.with_traceback(None)
+            return None
+
+    def _refuse_line(self, line: bytes, end: int) -> Answer | None:
+        """Refuse what `_parse` could not understand.
+
+        :return: None if jobs may follow, which will be skipped, or the connection `is_over`.
+        """
         if self._dialect.with_jobs(line) is not None:
             return None
         self._command = None
         if self.ends_at(line):
             self.at = end
             return None
-        return self._refuse(line, end, error.reply, error.counter, None)
+        return self._refuse(line, end, self._error.reply, self._error.counter, None)
 
     def ends_at(self, line: bytes) -> bool:
         """End the connection if its peer sends an HTTP request, whose body may be commands."""
@@ -222,6 +228,17 @@ class Executor:
     def _wrong(self, line: bytes, reply: Reply) -> Answer:
         self._context.wrong(self._session, line, reply)
         return reply, 0
+
+    def _cut(self, data: bytes, start: int, end: int) -> tuple[bytes, Reply | None]:
+        """Cut out a body that has ends of lines in it, or a wrong end.
+
+        :return: also why it is refused.
+        """
+        try:
+            body, rest = data[start : end - len(CRLF)], data[end - len(CRLF) : end]
+        except MemoryError:
+            return b"", OUT_OF_MEMORY
+        return body, None if rest == CRLF else EXPECTED_CRLF
 
     def _put(
         self, line: bytes, parsed: Parsed, body: bytes, wrong: Reply | None, now_ns: int
@@ -314,12 +331,6 @@ class Executor:
         self.line = b""
         return incoming
 
-    def _parse(self, line: bytes) -> Parsed | None:
-        try:
-            return self._dialect.parse(line)
-        except ParseError:
-            return None
-
     def begin_long_line(self, line: bytes) -> Incoming:
         """Begin a line of more than 224 bytes: skip it, unless its command may have more.
 
@@ -386,10 +397,9 @@ class Executor:
         if incoming.refusal is not None:
             return self._refuse(incoming.line, self.at, incoming.refusal, None, None)
         line = incoming.whole
-        try:
-            parsed = self._dialect.parse(line)
-        except ParseError as error:
-            return self._refuse(line, self.at, error.reply, error.counter, None)
+        parsed = self._parse(line)
+        if parsed is None:
+            return self._refuse(line, self.at, self._error.reply, self._error.counter, None)
         command, args, _ = parsed
         self._command = command
         context.queue.count(command.counter)
