@@ -71,6 +71,7 @@ COMPILED = (
     "beanstalk_twisted.server.connections.turns",
     "beanstalk_twisted.server.execution_context",
     "beanstalk_twisted.server.executor",
+    "beanstalk_twisted.server.headroom",
     "beanstalk_twisted.server.incoming",
     "beanstalk_twisted.server.reply_queue",
     "beanstalk_twisted.storage.clock",

@@ -117,7 +117,8 @@ class Unlimited:
 
     is_short = False
     has_segment = True
-    rest = run_records = ALL
+    rest = ALL
+    run_records = ALL
 
     def is_ample(self, body_bytes: int) -> bool:
         return True
