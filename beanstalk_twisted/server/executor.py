@@ -33,8 +33,11 @@ STOPPED: Final = 2
 """The protocol decides whether the next command may be carried out now."""
 
 
+SPLIT_BYTES: Final = 4 << 10
+"""Cut into lines at once: some dozen commands, and little of a large body."""
+
 MAX_SPLITS: Final = 64
-"""Ends of lines that are looked for at once: the search costs no more than some commands."""
+"""Lines that are cut at once: that costs no more than a command."""
 
 NO_LINES: Final[list[bytes]] = []
 
@@ -92,7 +95,7 @@ class Executor:
         lines = NO_LINES
         while True:
             if index == last:
-                lines = data[at:].split(CRLF, MAX_SPLITS)
+                lines = data[at : at + SPLIT_BYTES].split(CRLF, MAX_SPLITS)
                 index, last = 0, len(lines) - 1
                 if not last:
                     return LEFT

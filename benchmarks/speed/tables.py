@@ -16,7 +16,7 @@ HEAD: Final = (
 RIGHT: Final = frozenset({"ours", "beanstalkd", "ours ÷ theirs", "spread", REDIS})
 """Columns that are set flush right."""
 
-BRIEF: Final = tuple(name for name in HEAD if name != "kept")
+BRIEF: Final = (*(name for name in HEAD if name != "kept"), REDIS)
 """The columns of a page, which says once what the names of workloads tell of the log."""
 
 NOTHING: Final = "-"

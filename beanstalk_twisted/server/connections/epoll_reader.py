@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.server.connections.output import is_plain
 from beanstalk_twisted.server.execution_context import NEVER_NS, TURN_NS, US
 from beanstalk_twisted.storage.fail_stop import FailStop, fail_stop
-from beanstalk_twisted.storage.io_thread import Clock
+from beanstalk_twisted.storage.io_thread import Clock, Timer
 
 BUSY_POLL_US: Final = 60
 """Microseconds: about what a sleep and a wake-up cost.  Measured, a lone client's round trips are
@@ -236,8 +236,7 @@ class EpollReader:
         self._begin_turn = begin_turn
         self._end_turn = end_turn
         self._busy_poll = BusyPollPolicy(busy_poll_us)
-        # An IDelayedCall.
-        self._next_call: Any = None
+        self._next_call: Timer | None = None
         self._epoll = select.epoll()
         self._feeds: dict[int, SocketSource] = {}
         self._ports: dict[int, Acceptor] = {}
@@ -347,7 +346,7 @@ class EpollReader:
 
     def _call_soon(self) -> None:
         if self._next_call is None:
-            self._next_call = self._reactor.callLater(0, self._go_on)
+            self._next_call = cast("Timer", self._reactor.callLater(0, self._go_on))
 
     @fail_stop
     def _go_on(self) -> None:

@@ -2,13 +2,13 @@
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.server.execution_context import TURN_NS, ExecutionContext
 from beanstalk_twisted.server.reply_queue import ReplyQueue
 from beanstalk_twisted.storage.fail_stop import FailStop, fail_stop
-from beanstalk_twisted.storage.io_thread import Clock
+from beanstalk_twisted.storage.io_thread import Clock, Timer
 
 if TYPE_CHECKING:
     from beanstalk_twisted.server.connections.connection import Connection
@@ -48,8 +48,7 @@ class TurnScheduler:
         self._connections = connections
         self.unsent: list[ReplyQueue] = []
         self._resting: deque[Connection] = deque()
-        # An IDelayedCall.
-        self._rest_call: Any = None
+        self._rest_call: Timer | None = None
         self.is_in_turn = False
         self._is_delivering = False
         self._is_running = False
@@ -115,7 +114,7 @@ class TurnScheduler:
 
     def _arm_rest(self) -> None:
         if self._rest_call is None and self._is_running:
-            self._rest_call = self._reactor.callLater(0, self._end_rest)
+            self._rest_call = cast("Timer", self._reactor.callLater(0, self._end_rest))
 
     @fail_stop
     def _end_rest(self) -> None:
@@ -184,7 +183,7 @@ class SharedTurns:
         """:param reactor: an IReactorTime."""
         self._reactor = reactor
         self._waiting: deque[Callable[[], None]] = deque()
-        self._call: Any = None
+        self._call: Timer | None = None
 
     def add(self, make: Callable[[], None]) -> None:
         """Call in a later turn, after all that wait."""
