@@ -43,7 +43,7 @@ TAGS_BYTES: Final = 100
 TAG_BYTES: Final = 8
 """A key of 19 bytes is kept twice, with entries of two to four dictionaries."""
 
-TUBE_BYTES: Final = 900
+TUBE_BYTES: Final = 950
 """What a tube takes of memory beside its jobs; measured as the others."""
 
 WATCH_BYTES: Final = 300
