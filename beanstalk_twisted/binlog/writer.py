@@ -171,16 +171,21 @@ class Writer:
         :param waits: the same where the write is tried again.
         """
         path = self._directory.path
+        refusal: WriteFailed
         if problem.errno in NO_SPACE and not (self._is_naming or self._is_syncing):
-            return NoSpace(
+            refusal = NoSpace(
                 f"binlog {path}: {what}{problem.strerror}; nothing was lost. "
                 f"{ADVICE[problem.errno]}, then start it again.",
                 f"binlog {path}: {waits or what}{problem.strerror}; "
                 f"nothing was lost. {ADVICE[problem.errno]}; it is tried again every second.",
             )
-        advice = ADVICE.get(problem.errno or 0, "Mend the disk")
-        return WriteFailed(
-            f"writing {path}/{name} failed: {problem.strerror}; "
-            f"with --fsync always no reply was given for what is not on disk. "
-            f"{advice}, run 'binlog-inspect check {path}', start again."
-        )
+        else:
+            advice = ADVICE.get(problem.errno or 0, "Mend the disk")
+            refusal = WriteFailed(
+                f"writing {path}/{name} failed: {problem.strerror}; "
+                f"with --fsync always no reply was given for what is not on disk. "
+                f"{advice}, run 'binlog-inspect check {path}', start again."
+            )
+        # Where this is compiled, `raise` with `from` does not set it.
+        refusal.__cause__ = problem
+        return refusal

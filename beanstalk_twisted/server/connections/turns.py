@@ -2,21 +2,32 @@
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.server.execution_context import TURN_NS, ExecutionContext
 from beanstalk_twisted.server.reply_queue import ReplyQueue
 from beanstalk_twisted.storage.fail_stop import FailStop, fail_stop
 from beanstalk_twisted.storage.io_thread import Clock, Timer
 
-if TYPE_CHECKING:
-    from beanstalk_twisted.server.connections.connection import Connection
-
 TURN_S: Final = 0.001
 """Seconds of a turn in which pieces of replies, or steps of handshakes, are begun, all together:
 others wait no longer.
 """
+
+
+class Connection(Protocol):
+    """What turns need of a connection."""
+
+    def answer_late(self, answer: Answer) -> None:
+        """Answer the newest command, which has waited."""
+
+    def rested(self) -> None:
+        """Carry on: others have had their turn."""
+
+    def break_off(self) -> None:
+        """End, because of the exception that is being handled."""
 
 
 class TurnScheduler:
@@ -35,7 +46,7 @@ class TurnScheduler:
 
     def __init__(
         self, reactor: Clock, context: ExecutionContext,
-        connections: "Mapping[Session, Connection]", fail_stop: FailStop,
+        connections: Mapping[Session, Connection], fail_stop: FailStop,
         plan: Callable[[], None], set_timer: Callable[[], None],
     ) -> None:  # fmt: skip
         """:param set_timer: sees that what is due next is done in time."""
@@ -107,7 +118,7 @@ class TurnScheduler:
 
     # Rests.
 
-    def rest(self, connection: "Connection") -> None:
+    def rest(self, connection: Connection) -> None:
         """Call ``connection.rested`` when others have had their turn."""
         self._resting.append(connection)
         self._arm_rest()
