@@ -307,7 +307,9 @@ class Executor:
         """
         context, session, dialect = self._context, self._session, self._dialect
         queue, gate = context.queue, context.gate
-        parsed = self._parse(line) if refusal is None else None
+        parsed = None
+        if refusal is None:
+            parsed = self._remembered.get(line) or self._parse(line)
         command = dialect.with_jobs(line) if parsed is None else parsed[0]
         assert command is not None
         self.line = line

@@ -222,7 +222,7 @@ class Connection:
         """Release the session and all that refers to the connection: its memory is free without
         work for the garbage collector.
         """
-        self._is_leaving = self.paused = True
+        self.refuse_commands()
         self.stop_reading()
         self.replies.forget()
         self._output.forget()
@@ -285,7 +285,7 @@ class Connection:
         self._go_on()
 
     def refuse_commands(self) -> None:
-        """Begin no more commands: the server stops."""
+        """Begin no more commands: the server stops, or the connection ends."""
         self._is_leaving = self.paused = True
 
     def break_off(self) -> None:
@@ -296,7 +296,7 @@ class Connection:
 
     def abandon(self) -> None:
         """End the connection immediately, with no more replies."""
-        self._is_leaving = self.paused = True
+        self.refuse_commands()
         self.replies.forget()
         self._host.disconnected(self.session)
         self.transport.abortConnection()
