@@ -59,6 +59,21 @@ and a service manager kills after 90.
 FIRST_RETRY_S: Final = 0.05
 """Until the stream is asked a second time, seconds; the first time it is asked at once."""
 
+DEFERRED_RECORDS: Final = 8
+"""Records under way from which on the next batch waits: fewer are of few clients, which a message
+for each batch answers sooner.
+"""
+
+DEFERRED_BYTES: Final = 16 << 10
+"""A batch of more bytes does not wait: to carry out its commands, some 150, took this server as
+long as a message takes, so the two had better overlap.
+"""
+
+GATHER_S: Final = 0.001
+"""How long clients that were answered may take to send their next commands, seconds: less than the
+next message takes.
+"""
+
 LONGEST_RETRY_S: Final = 1.0
 """The pause doubles up to this: an election takes seconds, and its end is to be noticed soon."""
 
@@ -120,7 +135,8 @@ class Publisher:
     ) -> None:  # fmt: skip
         """:param position: of the last message in the stream."""
         self.state = BEGINNING
-        self.acknowledged_lsn = self._published_lsn = 0
+        self.acknowledged_lsn = self._published_lsn = self._appended_lsn = 0
+        self._gathers_to = 0
         self.refuses = False
         self.changed: Callable[[], None] = lambda: None
         self.successor = self.trouble = ""
@@ -202,10 +218,29 @@ class Publisher:
         self._say_alive()
         self._beat()
 
+    def defers(self, lsn: int, size: int) -> bool:
+        """Clients send their next commands when they are answered.  So one message gathers the
+        commands of all of them: each costs every server as much, however large it is.
+        """
+        self._appended_lsn = lsn
+        if self.state != LEADING or size > DEFERRED_BYTES:
+            return False
+        if under_way := self._published_lsn - self.acknowledged_lsn:
+            return under_way >= DEFERRED_RECORDS
+        if lsn >= self._gathers_to:
+            return False
+        self._set_timer(self._gather_no_more, GATHER_S)
+        return True
+
+    def _gather_no_more(self) -> None:
+        if self._gathers_to:
+            self._gathers_to = 0
+            self.changed()
+
     def publish(self, batch: Batch) -> None:
         if self.state == ENDED:
             return
-        self._published_lsn = batch.last_lsn
+        self._published_lsn, self._gathers_to = batch.last_lsn, 0
         now_ns = self._now_ns()
         parts = list(encode_write(write_of(batch, self._times.log_ns())))
         given = [Pending(part, now_ns) for part in parts]
@@ -279,7 +314,7 @@ class Publisher:
 
     def _settle(self) -> None:
         """What is known to be in the stream, and all before it, counts and renews the lease."""
-        has_settled = False
+        has_settled, before_lsn = False, self.acknowledged_lsn
         while (pending := self._window.settle()) is not None:
             assert pending.proven_ns is not None
             has_settled = True
@@ -292,6 +327,10 @@ class Publisher:
         if has_settled and self.state != ENDED:
             self._retry_s = 0.0
             self.trouble = ""
+            if self.acknowledged_lsn > before_lsn:
+                waited = max(self._appended_lsn, self._published_lsn) - before_lsn
+                is_enough = waited >= DEFERRED_RECORDS
+                self._gathers_to = self._published_lsn + waited if is_enough else 0
             if self.refuses:
                 self._look_for_old()
             self.changed()

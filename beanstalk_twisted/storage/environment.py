@@ -100,6 +100,11 @@ class Replica(Protocol):
     def waiting_bytes(self) -> int:
         """Bytes that are published and not acknowledged."""
 
+    def defers(self, lsn: int, size: int) -> bool:
+        """Whether the next batch, of ``size`` bytes up to ``lsn``, should wait for more records.
+        `changed` is called when that may have ended.
+        """
+
     def publish(self, batch: Batch) -> None:
         """Called with each batch once, in the order of the log, before it is written."""
 

@@ -235,6 +235,9 @@ class GroupCommit:
             running.addErrback(self.fail_stop)
             return True
         if log.is_waited_for or self._is_due:
+            replica = self.replica if self.wanted == NOTHING else None
+            if replica is not None and replica.defers(log.last_lsn, log.open_bytes):
+                return False
             return self._take()
         if self.wanted == END:
             self._end_log()

@@ -10,6 +10,9 @@ import pytest
 
 from beanstalk_twisted.replication.membership import read_note
 from beanstalk_twisted.replication.publisher import (
+    DEFERRED_BYTES,
+    DEFERRED_RECORDS,
+    GATHER_S,
     HAND_OVER_S,
     REPLICATE_TIMEOUT_S,
     PublisherEvents,
@@ -26,7 +29,7 @@ from beanstalk_twisted.replication.stream.messages import (
     encode_write,
 )
 from beanstalk_twisted.storage.fsync import NEVER
-from beanstalk_twisted.storage.group_commit import MAX_UNACKNOWLEDGED_BYTES
+from beanstalk_twisted.storage.group_commit import IDLE_FLUSH_S, MAX_UNACKNOWLEDGED_BYTES
 from tests.replication.followed import failing
 from tests.replication.publishing import LEASE_S, WHO, ActiveLog
 from tests.replication.stream.memory import Fate, MemoryStream
@@ -70,6 +73,57 @@ def test_a_reservation_is_waited_for_and_a_touch_is_not() -> None:
     active.reactor.settle()
     assert not active.io
     assert active.committer.acknowledgeable_lsn == lsn
+
+
+@pytest.mark.parametrize(
+    ("under_way", "body", "waits"),
+    [
+        (DEFERRED_RECORDS - 1, b"", False),
+        (DEFERRED_RECORDS, b"", True),
+        (DEFERRED_RECORDS, bytes(DEFERRED_BYTES), False),
+    ],
+    ids=["few are under way", "many are under way", "a large batch"],
+)
+def test_a_batch_waits_while_many_records_are_under_way(
+    under_way: int, body: bytes, waits: bool
+) -> None:
+    active = ActiveLog()
+    active.messages.lose_quorum()
+    put_together(active, under_way)
+    assert active.publisher.figures().waiting_records == under_way
+    active.put_all(body)
+    assert active.publisher.figures().waiting_records == under_way + (not waits)
+    # Nor does it wait for longer where the stream takes nothing.
+    active.reactor.pass_s(IDLE_FLUSH_S)
+    assert active.publisher.figures().waiting_records == under_way + 1
+
+
+def test_a_batch_waits_until_those_who_were_answered_come_again_or_for_a_moment() -> None:
+    active = ActiveLog()
+    active.messages.lose_quorum()
+    put_together(active, 8)
+    put_together(active, 2)
+    active.messages.restore_quorum()
+    active.reactor.settle()
+    before = len(active.writes())
+    for _ in range(7):
+        active.put_all()
+    assert len(active.writes()) == before
+    active.put_all()
+    assert [each.last_lsn for each in active.writes()[before:]] == [active.log.last_lsn]
+
+    last = active.put_all()
+    assert active.committer.acknowledgeable_lsn < last
+    active.reactor.pass_s(GATHER_S)
+    active.write_all()
+    assert active.committer.acknowledgeable_lsn == last
+
+
+def put_together(active: ActiveLog, jobs: int) -> None:
+    """Append so many records in one turn."""
+    for _ in range(jobs):
+        active.put()
+    active.write_all()
 
 
 def test_marks_are_published_too() -> None:

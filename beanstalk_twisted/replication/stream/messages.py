@@ -31,8 +31,8 @@ PART_BYTES: Final = MAX_MESSAGE_BYTES - HEADER.size
 """Bytes of a segment that one message holds at most."""
 
 MAX_IN_FLIGHT: Final = 32
-"""Messages under way: a batch each, and batches follow one another as quickly as a disk syncs, so
-that a round of 30 ms keeps none waiting behind a disk of 1 ms.
+"""Messages under way: large batches follow one another as quickly as a disk syncs, so that a
+round of 30 ms keeps none waiting behind a disk of 1 ms.
 """
 
 
@@ -299,12 +299,11 @@ class Gaps:
         """:return: up to where all is known: after it more than heartbeats may be missing."""
         return position if self.since is None else min(position, self.since)
 
-    def step(self, before: int, position: int) -> bool:
-        """:return: whether a first gap is between the next message and the one ``before``."""
+    def step(self, before: int, position: int) -> None:
+        """The next message is at ``position``, after the one ``before``."""
         self._at = position
-        is_first = self.since is None and position > before + 1
-        self.since = before if is_first else self.since
-        return is_first
+        if self.since is None and position > before + 1:
+            self.since = before
 
     def went_on(self) -> None:
         """A write goes on behind all that came before."""
