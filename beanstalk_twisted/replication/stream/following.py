@@ -4,7 +4,6 @@ import asyncio
 import json
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
@@ -73,7 +72,6 @@ class JetStreamFollowing:
         self._ended = ended
         self._task: asyncio.Task[None] | None = None
         self._is_over = False
-        self._thread = ThreadPoolExecutor(1, "nats follower")
 
     def begin(self) -> None:
         if not self._is_over:
@@ -81,7 +79,6 @@ class JetStreamFollowing:
 
     def stop(self) -> None:
         self._is_over = True
-        self._thread.shutdown(wait=False)
         self._connection.soon(self._cancel)
 
     def _cancel(self) -> None:
@@ -114,15 +111,12 @@ class JetStreamFollowing:
             while True:
                 await pulling.ask(_PULL, PULLED_MESSAGES)
                 while found := await pulling.some():
-                    await self._give(found)
+                    if self._is_over:
+                        return
+                    self._position = found[-1].position + 1
+                    self._receive(found)
                     if pulling.is_over:
                         break
-
-    async def _give(self, found: list[Message]) -> None:
-        if not self._is_over:
-            loop = asyncio.get_running_loop()
-            self._position = found[-1].position + 1
-            await loop.run_in_executor(self._thread, self._receive, found)
 
 
 async def read_some(connection: Connection, name: str, position: int, ask: Ask) -> list[Message]:
