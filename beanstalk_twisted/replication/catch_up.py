@@ -8,7 +8,7 @@ from beanstalk_twisted.binlog.errors import Damaged, Incompatible
 from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.binlog.segments.format import SegmentHeader
 from beanstalk_twisted.replication import local_log
-from beanstalk_twisted.replication.followed_log import FollowedLog, is_unfinished
+from beanstalk_twisted.replication.followed_log import FollowedLog
 from beanstalk_twisted.replication.local_log import (
     HistoryCheck,
     LocalLog,
@@ -104,7 +104,7 @@ class CatchUp:
 
         :raise BinlogError: the log here or that of the stream cannot be used.
         """
-        survey = await self._on_disk(self._look)
+        survey = await self._on_disk(partial(self._look, log))
         ends = await self._reader.begin()
         self._began()
         if ends.is_empty:
@@ -149,13 +149,10 @@ class CatchUp:
         reader = MessageReader(position, self._mark)
         return CaughtUp(reader, self.state == WAITS_TO_FILL, self._reader.ends.last)
 
-    def _look(self) -> LocalLog:
+    def _look(self, log: FollowedLog) -> LocalLog:
         """:raise Incompatible: the log is of another version or kind."""
-        directory = self._directory
-        for name in directory.names():
-            if is_unfinished(name):
-                directory.remove(name)
-        return local_log.look_at_log(directory, lambda done, total: None)
+        log.remove_dead(self._directory, segments=False)
+        return local_log.look_at_log(self._directory)
 
     async def _bring_together(
         self, found: LocalLog, first: SegmentStart, log: FollowedLog

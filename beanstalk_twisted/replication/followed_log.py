@@ -242,15 +242,11 @@ class FollowedLog(LogMarks):
         for name in directory.names():
             seq = parse_segment_name(name)
             is_dead = seq is not None and seq < self.trim_seq
-            if is_dead if segments else is_unfinished(name):
+            is_unfinished = name.startswith("spare.") and name.endswith(".tmp")
+            if is_dead if segments else is_unfinished:
                 directory.remove(name)
 
     def release(self, directory: Directory) -> None:
         """Cut the segment that the new one follows, unless it was sealed."""
         if self.segment and not self._is_sealed:
             directory.cut(segment_name(self.segment), self._ends[self.segment])
-
-
-def is_unfinished(name: str) -> bool:
-    """Whether a file of this name was being made, and means nothing."""
-    return name.startswith("spare.") and name.endswith(".tmp")

@@ -362,9 +362,9 @@ def remove_segments(directory: Directory) -> None:
     directory.sync()
 
 
-def look_at_log(directory: Directory, progress: Progress) -> LocalLog:
+def look_at_log(directory: Directory) -> LocalLog:
     """:raise Incompatible: the log is of another version or kind."""
-    survey = Survey(directory, progress, is_whole=False, is_archive=True)
+    survey = Survey(directory, lambda done, total: None, is_whole=False, is_archive=True)
     refusal = survey.refusal()
     if isinstance(refusal, Incompatible):
         raise refusal

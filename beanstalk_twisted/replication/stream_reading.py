@@ -67,18 +67,14 @@ class StreamReader:
         if (first := (await self._ask(self._stream.ends)).first) > position:
             raise Behind(f"messages below {first} were purged")
 
-    async def some_from(self, position: int) -> list[Message]:
-        """:return: messages from a position on, in order; there may be more of them."""
-        found = await self._ask(partial(self._stream.read_on, position))
-        return [message for message in found if message.position <= self.ends.last]
-
     async def batches_from(self, position: int) -> AsyncIterator[list[Message]]:
         """Up to `SOME` messages at a time, in order.
 
         :raise Behind: the next message was purged.
         """
         while position <= self.ends.last:
-            found = await self.some_from(position)
+            read = await self._ask(partial(self._stream.read_on, position))
+            found = [message for message in read if message.position <= self.ends.last]
             expected = position
             for message in found:
                 if message.position > expected:

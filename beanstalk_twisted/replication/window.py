@@ -183,7 +183,7 @@ class Reconciliation:
         if ends.last < known:
             raise self._short(f"it ends at {ends.last}, and had acknowledged {known}", StreamLost)
         if ends.first > known + 1:
-            raise self._another(f"messages below {ends.first} were purged")
+            raise another_is_active(self._stream.url, f"messages below {ends.first} were purged")
         if settled is not None and ends.first <= known:
             await self._look_at_settled(settled)
         # While it was asked, answers may have come: what they proved is looked for no more.
@@ -267,10 +267,7 @@ class Reconciliation:
             return WrongPosition(
                 f"{what} says that another server fills the stream; or somebody else writes to it."
             )
-        return self._another(f"another message is at {found.position}")
-
-    def _another(self, what: str) -> WrongPosition:
-        return another_is_active(self._stream.url, what)
+        return another_is_active(self._stream.url, f"another message is at {found.position}")
 
 
 def another_is_active(url: str, what: str) -> WrongPosition:

@@ -1,7 +1,7 @@
 """How a stream of JetStream must be set so that nothing acknowledged is lost."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from beanstalk_twisted.replication.stream.interface import MAX_MESSAGE_BYTES, Copies, Refused
 
@@ -55,11 +55,6 @@ def can_expire(config: Mapping[str, Any]) -> bool:
     return bool(config.get("allow_msg_ttl"))
 
 
-class Fault(NamedTuple):
-    what: str
-    advice: str
-
-
 def copies_of(info: Mapping[str, Any]) -> Copies:
     """Of a stream on a single server JetStream names none."""
     wanted = info["config"].get("num_replicas", 1)
@@ -94,23 +89,23 @@ def problems(url: str, name: str, config: Mapping[str, Any]) -> list[str]:
     return faults + _warnings(url, name, config)
 
 
-def _faults(name: str, config: Mapping[str, Any]) -> Iterator[Fault]:
+def _faults(name: str, config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What is wrong, and what to do about it."""
     if config.get("subjects") != [subject(name)]:
-        yield Fault(
-            f"the stream {name} is of something else: its subjects are {config.get('subjects')}, "
-            f"not {subject(name)}", "Take another name"
-        )  # fmt: skip
+        found = config.get("subjects")
+        what = f"the stream {name} is of something else: its subjects are {found}, "
+        yield what + f"not {subject(name)}", "Take another name"
     for setting, right, why in _EXPECTED:
         if (found := config.get(setting) or _nothing(right)) != right:
             what = f"the stream {name} {why}: {setting} is {found!r}, not {right!r}"
-            yield Fault(what, _advice(name, setting, found))
+            yield what, _advice(name, setting, found)
     largest = config.get("max_msg_size", -1)
     if -1 < largest < MAX_MESSAGE_BYTES + HEADERS_BYTES:
         what = f"the stream {name} takes messages of {largest} bytes only"
-        yield Fault(what, f"`nats stream edit {name} --max-msg-size=-1`")
+        yield what, f"`nats stream edit {name} --max-msg-size=-1`"
     if config.get("max_bytes", -1) != -1 and config.get("discard") != "new":
         what = f"the stream {name} drops its oldest messages at {config['max_bytes']} bytes"
-        yield Fault(what, f"`nats stream edit {name} --max-bytes=-1 --discard=new`")
+        yield what, f"`nats stream edit {name} --max-bytes=-1 --discard=new`"
 
 
 def _advice(name: str, setting: str, found: object) -> str:
