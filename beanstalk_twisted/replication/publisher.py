@@ -59,11 +59,6 @@ and a service manager kills after 90.
 FIRST_RETRY_S: Final = 0.05
 """Until the stream is asked a second time, seconds; the first time it is asked at once."""
 
-DEFERRED_RECORDS: Final = 8
-"""Records under way from which on the next batch waits: fewer are of few clients, which a message
-for each batch answers sooner.
-"""
-
 DEFERRED_BYTES: Final = 16 << 10
 """A batch of more bytes does not wait: to carry out its commands, some 150, took this server as
 long as a message takes, so the two had better overlap.
@@ -127,7 +122,11 @@ class Publisher:
     :ivar changed: called when more is acknowledged, or the lease renewed.
     :ivar successor: the id of the server to hand over to; empty for any.
     :ivar trouble: why the stream takes nothing, in words, as heard last; empty while it does.
+    :cvar deferred_records: under way, from which on the next batch waits for more.  Fewer are of
+        few clients, which a message for each batch answers sooner.
     """
+
+    deferred_records = 8
 
     def __init__(
         self, stream: Stream, reactor: Reactor, now_ns: Callable[[], int], lease: HeldLease,
@@ -226,7 +225,7 @@ class Publisher:
         if self.state != LEADING or size > DEFERRED_BYTES:
             return False
         if under_way := self._published_lsn - self.acknowledged_lsn:
-            return under_way >= DEFERRED_RECORDS
+            return under_way >= self.deferred_records
         if lsn >= self._gathers_to:
             return False
         self._set_timer(self._gather_no_more, GATHER_S)
@@ -329,7 +328,7 @@ class Publisher:
             self.trouble = ""
             if self.acknowledged_lsn > before_lsn:
                 waited = max(self._appended_lsn, self._published_lsn) - before_lsn
-                is_enough = waited >= DEFERRED_RECORDS
+                is_enough = waited >= self.deferred_records
                 self._gathers_to = self._published_lsn + waited if is_enough else 0
             if self.refuses:
                 self._look_for_old()

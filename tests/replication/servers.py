@@ -21,6 +21,8 @@ from beanstalk_twisted.daemon.replicated import ReplicatedService
 from beanstalk_twisted.daemon.replicated_ending import Term
 from beanstalk_twisted.daemon.replication_options import Replication
 from beanstalk_twisted.replication.membership import Identity
+from beanstalk_twisted.replication.publisher import Publisher
+from beanstalk_twisted.replication.standby import Standby
 from beanstalk_twisted.replication.stream.messages import (
     NO_TERM,
     Kind,
@@ -134,10 +136,24 @@ class Port:
         self.factory = None
 
 
+class Defers(Publisher):
+    """Has batches wait however few records are under way: schedules have few clients."""
+
+    deferred_records = 1
+
+
+class DeferringStandby(Standby):
+    publisher = Defers
+
+
+class DeferringService(ReplicatedService):
+    standby = DeferringStandby
+
+
 class Parts(NamedTuple):
     """What a server is built of; each flaw that must be found replaces one."""
 
-    service: type[ReplicatedService] = ReplicatedService
+    service: type[ReplicatedService] = DeferringService
     queue: type[BeanstalkService] = BeanstalkService
     door: type[Door] = Door
 

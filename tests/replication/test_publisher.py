@@ -11,10 +11,10 @@ import pytest
 from beanstalk_twisted.replication.membership import read_note
 from beanstalk_twisted.replication.publisher import (
     DEFERRED_BYTES,
-    DEFERRED_RECORDS,
     GATHER_S,
     HAND_OVER_S,
     REPLICATE_TIMEOUT_S,
+    Publisher,
     PublisherEvents,
 )
 from beanstalk_twisted.replication.segment_positions import PURGE_RETRY_S
@@ -78,9 +78,9 @@ def test_a_reservation_is_waited_for_and_a_touch_is_not() -> None:
 @pytest.mark.parametrize(
     ("under_way", "body", "waits"),
     [
-        (DEFERRED_RECORDS - 1, b"", False),
-        (DEFERRED_RECORDS, b"", True),
-        (DEFERRED_RECORDS, bytes(DEFERRED_BYTES), False),
+        (Publisher.deferred_records - 1, b"", False),
+        (Publisher.deferred_records, b"", True),
+        (Publisher.deferred_records, bytes(DEFERRED_BYTES), False),
     ],
     ids=["few are under way", "many are under way", "a large batch"],
 )
