@@ -216,7 +216,8 @@ class GroupCommit:
     def _begin(self) -> bool:
         """:return: whether there may be more to do, if this is done already."""
         log = self._log
-        if self.fail_stop.has_failed:
+        if self.fail_stop.has_failed or self._is_deferred:
+            # Space is not looked for either: that it was found would plan the next turn.
             return False
         budget = log.budget
         if budget.stale:
@@ -235,15 +236,19 @@ class GroupCommit:
             running.addErrback(self.fail_stop)
             return True
         if log.is_waited_for or self._is_due:
-            replica = self.replica if self.wanted == NOTHING else None
-            if replica is not None and replica.defers(log.last_lsn, log.open_bytes):
-                return False
             return self._take()
         if self.wanted == END:
             self._end_log()
         elif self.wanted == SYNC:
             self._sync()
         return self.state != IDLE
+
+    @property
+    def _is_deferred(self) -> bool:
+        replica, log = self.replica, self._log
+        if replica is None or self.wanted > NOTHING or not self._is_due:
+            return False
+        return replica.defers(log.last_lsn, log.open_bytes)
 
     @property
     def _is_due(self) -> bool:

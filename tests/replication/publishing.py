@@ -64,6 +64,8 @@ class ActiveLog:
         self.fenced: list[StreamError] = []
         self.refusals: list[bool] = []
         self.jobs = 0
+        self.demand = Demand()
+        self.room_changed: Callable[[], None] = lambda: None
         position = Position(1, 1, 0, 1, b"u" * 16, 1, 1, 0)
         self.log = Log(position, segment_bytes, self._opening, lambda: 7, "test")
         writer = Writer(self.directory)
@@ -82,8 +84,13 @@ class ActiveLog:
         )
         self.log.commits_reserves = True
         self.committer = GroupCommit(
-            self.log, writer, environment, policy, CommitEvents(self._note), replica=self.publisher
-        )
+            self.log, writer, environment, policy,
+            CommitEvents(
+                self._note, demand=lambda: self.demand,
+                space_changed=lambda refusal: self.room_changed(),
+            ),
+            replica=self.publisher,
+        )  # fmt: skip
 
     def _opening(self, segment: int, now_ns: int) -> Opening:
         return Opening(self.jobs + 1, [TubeDef(1, b"default", now_ns)])

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import pytest
 
+from beanstalk_twisted.binlog.space_budget import UNKNOWN, Demand
 from beanstalk_twisted.replication.membership import read_note
 from beanstalk_twisted.replication.publisher import (
     DEFERRED_BYTES,
@@ -117,6 +118,26 @@ def test_a_batch_waits_until_those_who_were_answered_come_again_or_for_a_moment(
     active.reactor.pass_s(GATHER_S)
     active.write_all()
     assert active.committer.acknowledgeable_lsn == last
+
+
+def test_a_batch_that_waits_plans_no_turns_while_commands_wait_for_room() -> None:
+    active = ActiveLog()
+    active.messages.lose_quorum()
+    put_together(active, Publisher.deferred_records)
+    active.demand = Demand(waiting=1)
+    active.log.budget.ample = UNKNOWN
+    turns = 0
+
+    def room_changed() -> None:
+        """As a service does, but not for ever."""
+        nonlocal turns
+        turns += 1
+        if turns < 100:
+            active.committer.schedule()
+
+    active.room_changed = room_changed
+    active.put_all()
+    assert turns < 100
 
 
 def put_together(active: ActiveLog, jobs: int) -> None:
