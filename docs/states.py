@@ -11,7 +11,6 @@ from beanstalk_twisted.client.core.states import CONNECTION
 from beanstalk_twisted.replication import states
 from beanstalk_twisted.states import Transitions
 from beanstalk_twisted.storage import commit_states
-from beanstalk_twisted.worker.reserver import RESERVER
 
 HERE: Final = Path(__file__).parent
 
@@ -26,7 +25,6 @@ PICTURES: Final = {
         "promotion": states.PROMOTION,
         "publisher": states.PUBLISHER,
     },
-    "worker.md": {"reserver": RESERVER},
 }
 
 
