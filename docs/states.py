@@ -11,6 +11,7 @@ from beanstalk_twisted.client.core.states import CONNECTION
 from beanstalk_twisted.replication import states
 from beanstalk_twisted.states import Transitions
 from beanstalk_twisted.storage import commit_states
+from beanstalk_twisted.worker.reserver import RESERVER
 
 HERE: Final = Path(__file__).parent
 
@@ -18,6 +19,7 @@ PICTURES: Final = {
     "architecture.md": {
         "group commit": commit_states.TRANSITIONS,
         "client's connection": CONNECTION,
+        "reserver": RESERVER,
     },
     "replication-log.md": {
         "standby": states.STANDBY,
