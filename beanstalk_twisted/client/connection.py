@@ -32,7 +32,7 @@ from beanstalk_twisted.client.core.dialogue import Dialogue, Ended, lose_all
 from beanstalk_twisted.client.core.requests import reservation_lost
 from beanstalk_twisted.client.core.states import CUT, ENDED, PARTING
 from beanstalk_twisted.client.core.tubes import UsedTube
-from beanstalk_twisted.client.endpoints import endpoint_of, shown, the_reactor, without_token
+from beanstalk_twisted.client.endpoints import the_reactor, way_to
 from beanstalk_twisted.client.pending import Deadline, DeferredRequest, FlowControl, cancel
 from beanstalk_twisted.tcp_keepalive import keep_alive, socket_below
 
@@ -229,11 +229,10 @@ def connect(
     :raise TlsFailed: through the Deferred.
     """
     reactor = reactor or the_reactor()
-    if isinstance(endpoint, str):
-        endpoint, in_address = without_token(endpoint)
-        token = token or in_address
-    protocol = Connection(reactor, grace_s=grace_s, server=shown(endpoint))
-    made: Deferred[Connection] = connectProtocol(endpoint_of(reactor, endpoint), protocol)
+    way = way_to(reactor, endpoint)
+    token = token or way.token
+    protocol = Connection(reactor, grace_s=grace_s, server=way.name)
+    made: Deferred[Connection] = connectProtocol(way.endpoint, protocol)
 
     def refused(failure: Failure) -> Failure:
         protocol.part()

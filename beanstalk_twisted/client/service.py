@@ -23,14 +23,7 @@ from beanstalk_twisted.client.core.continuity import Continuity
 from beanstalk_twisted.client.core.continuity import Losses as Losses
 from beanstalk_twisted.client.core.dialogue import Ended, lose_all
 from beanstalk_twisted.client.core.requests import Request, reservation_lost
-from beanstalk_twisted.client.endpoints import (
-    Backoff,
-    LoggedEndpoint,
-    endpoint_of,
-    shown,
-    the_reactor,
-    without_token,
-)
+from beanstalk_twisted.client.endpoints import Backoff, LoggedEndpoint, the_reactor, way_to
 from beanstalk_twisted.client.pending import DeferredRequest, FlowControl
 
 
@@ -74,17 +67,15 @@ class Client(ClientService, AwaitedCommands, Deferring):
         :raise TypeError: it is neither text nor an endpoint.
         """
         reactor = reactor or the_reactor()
-        if isinstance(endpoint, str):
-            endpoint, in_address = without_token(endpoint)
-            token = in_address if token is None else token
+        way = way_to(reactor, endpoint)
+        token = way.token if token is None else token
         check_seconds("grace_s", grace_s)
         self._continuity = Continuity(reactor.seconds, token, probes)
 
         self._backoff = backoff or Backoff(any_random)
         factory = Factory.forProtocol(self._connection)
         factory.noisy = False
-        way = endpoint_of(reactor, endpoint)
-        self._logged_endpoint = LoggedEndpoint(way, shown(endpoint), logs, self._not_there)
+        self._logged_endpoint = LoggedEndpoint(way.endpoint, way.name, logs, self._not_there)
         super().__init__(self._logged_endpoint, factory, self._backoff, reactor)
         self._reactor = reactor
         self._grace_s = grace_s
