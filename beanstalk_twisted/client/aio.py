@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from functools import partial
 from random import random
 from typing import Any, Final, cast
 
@@ -263,11 +262,10 @@ class Client(AwaitedCommands):
     async def close(self) -> None:
         """Hang up; jobs that are reserved are ready again.  Later commands fail."""
         self._continuity.is_stopped = True
-        closed = errors.Closed("the client was closed")
         if self._connecting is not None:
             self._connecting.cancel()
             self._connecting = None
-        self._continuity.fail_waiting(lambda each: each.lose(closed))
+        self._continuity.fail_waiting(errors.Closed("the client was closed"))
         if self._link is not None:
             self._link.part()
             await asyncio.sleep(0)
@@ -382,11 +380,10 @@ class Client(AwaitedCommands):
             try:
                 await self._connect_once()
                 break
-            except errors.ClientError as problem:
-                why = problem
+            except errors.ClientError as why:
                 lasts = isinstance(why, errors.TlsFailed) and not why.fault.may_pass
                 if lasts or isinstance(why, errors.Unauthorized):
-                    self._continuity.fail_waiting(partial(_of, why))
+                    self._continuity.fail_waiting(why)
         self._connecting = None
 
     async def _connect_once(self) -> None:
@@ -424,16 +421,9 @@ class Client(AwaitedCommands):
             self._pause_s = 0.0
         self._continuity.end(ended, self._lost)
         if self._continuity.is_stopped:
-            self._continuity.fail_waiting(lambda each: each.lose(ended.reason))
+            self._continuity.fail_waiting(ended.reason)
         elif self._connecting is None:
             self._connecting = asyncio.create_task(self._reconnect())
-
-
-def _of(why: errors.ClientError, request: Request) -> Exception | None:
-    """Give the error of a command that was not sent, since there is no connection."""
-    if isinstance(why, errors.TlsFailed):
-        return why.of(request.spec.name, request.job_id)
-    return errors.Unauthorized(why.command, why.job_id)
 
 
 class HeldJob(Job):

@@ -22,7 +22,7 @@ from beanstalk_twisted.client.connection import GRACE_S, Connection
 from beanstalk_twisted.client.core.continuity import Continuity
 from beanstalk_twisted.client.core.continuity import Losses as Losses
 from beanstalk_twisted.client.core.dialogue import Ended, lose_all
-from beanstalk_twisted.client.core.requests import Request, reservation_lost
+from beanstalk_twisted.client.core.requests import reservation_lost
 from beanstalk_twisted.client.endpoints import Backoff, LoggedEndpoint, the_reactor, way_to
 from beanstalk_twisted.client.pending import DeferredRequest, FlowControl
 
@@ -153,8 +153,7 @@ class Client(ClientService, AwaitedCommands, Deferring):
     def stopService(self) -> Deferred[None]:
         """Close the connection.  What waits for one, or for an answer, fails."""
         self._continuity.is_stopped = True
-        closed = errors.Closed("the client was stopped")
-        self._fail_waiting(closed, lambda each: each.lose(closed))
+        self._fail_waiting(errors.Closed("the client was stopped"))
         if self._newest is not None:
             self._newest.part()
         return super().stopService().addCallback(self._in_another_turn)
@@ -224,9 +223,7 @@ class Client(ClientService, AwaitedCommands, Deferring):
             connection.dialogue.abort(error)
             # That may be changed there, so the next try follows late; nothing waits for it.
             self._backoff.turned_away()
-            self._fail_waiting(
-                error, lambda _: errors.Unauthorized(error.command, error.job_id, error.tube)
-            )
+            self._fail_waiting(error)
         elif isinstance(error, errors.ClientError) and not isinstance(
             error, errors.Unanswered | errors.NotCarriedOut
         ):
@@ -241,12 +238,10 @@ class Client(ClientService, AwaitedCommands, Deferring):
 
     def _not_trusted(self, why: errors.TlsFailed) -> None:
         if self._ready is None:
-            self._fail_waiting(why, lambda each: why.of(each.spec.name, each.job_id))
+            self._fail_waiting(why)
 
-    def _fail_waiting(
-        self, error: Exception, of: Callable[[Request], errors.ClientError | None]
-    ) -> None:
-        self._continuity.fail_waiting(of)
+    def _fail_waiting(self, error: Exception) -> None:
+        self._continuity.fail_waiting(error)
         self._flow.close(error)
 
     def _begin(self, connection: Connection) -> None:
