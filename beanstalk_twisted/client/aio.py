@@ -16,14 +16,11 @@ from beanstalk_twisted.client.core.dialogue import Dialogue, Ended
 from beanstalk_twisted.client.core.requests import Request, reservation_lost
 from beanstalk_twisted.client.core.states import CUT, ENDED, PARTING
 from beanstalk_twisted.client.held_jobs import (
-    BURY,
     FIRST_LOOK_S,
     HOLDING_SLICE_S,
-    RELEASE,
-    RETURN,
     SLICE_S,
     TOUCH,
-    fate_of,
+    ending_of,
     is_settled,
     warn,
 )
@@ -470,11 +467,5 @@ class HeldJob(Job):
         stats = await client.stats_job(self)
         # A task that is cancelled is ordered to end.
         can_return = "return-job" in await client.probe()
-        fate = fate_of(kind, stats, self._attempts, can_return)
-        if fate == RETURN:
-            await client.return_job(self)
-        elif fate == BURY:
-            await client.bury(self, priority=stats.pri)
-        else:
-            delay = self._delay if fate == RELEASE else 0
-            await client.release(self, priority=stats.pri, delay=delay)
+        name, values = ending_of(kind, stats, self._attempts, self._delay, can_return)
+        await getattr(client, name)(self, **values)
