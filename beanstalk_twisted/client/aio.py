@@ -12,6 +12,7 @@ from beanstalk_twisted.client.commands.methods import AwaitedCommands
 from beanstalk_twisted.client.commands.specs import Args, CommandSpec, Job
 from beanstalk_twisted.client.commands.tags import check_seconds, check_whole
 from beanstalk_twisted.client.core.continuity import Continuity, Losses
+from beanstalk_twisted.client.core.deadline import Deadline
 from beanstalk_twisted.client.core.dialogue import Dialogue, Ended
 from beanstalk_twisted.client.core.requests import Request, reservation_lost
 from beanstalk_twisted.client.core.states import CUT, ENDED, PARTING
@@ -74,10 +75,8 @@ class _Link(asyncio.Protocol):
         self.dialogue = Dialogue(self, server)
         self.ended: Callable[[Ended], object] = lambda ended: None
         self.has_room = asyncio.Event()
-        self._timeout_s = timeout_s
-        self._loop = asyncio.get_running_loop()
-        self._heard_s = 0.0
-        self._timer: asyncio.TimerHandle | None = None
+        loop = asyncio.get_running_loop()
+        self._deadline = Deadline(loop.time, loop.call_later, timeout_s, self.dialogue)
         self._transport: Any = None
 
     # What asyncio calls.
@@ -100,8 +99,7 @@ class _Link(asyncio.Protocol):
         self.has_room.set()
 
     def connection_lost(self, reason: Exception | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._deadline.stop()
         self.has_room.set()
         why = reason or errors.ServerClosed("the server has closed the connection")
         if isinstance(why, OSError):
@@ -118,12 +116,7 @@ class _Link(asyncio.Protocol):
             self.has_room.clear()
 
     def begin_to_wait(self) -> None:
-        self._heard_s = self._loop.time()
-        if self._timer is not None:
-            if self._timer.when() <= self._heard_s + self._timeout_s:
-                return
-            self._timer.cancel()
-        self._set_timer()
+        self._deadline.heard()
 
     def cut(self) -> None:
         self._transport.abort()
@@ -135,21 +128,6 @@ class _Link(asyncio.Protocol):
         if self.dialogue.state not in (PARTING, CUT, ENDED):
             self.dialogue.part(errors.Closed("the client was closed"))
         self._transport.close()
-
-    def _set_timer(self) -> None:
-        patience_s = self.dialogue.exchange.patience_s(self._timeout_s)
-        self._timer = None
-        if patience_s is not None:
-            self._timer = self._loop.call_at(self._heard_s + patience_s, self._check)
-
-    def _check(self) -> None:
-        patience_s = self.dialogue.exchange.patience_s(self._timeout_s)
-        if patience_s is not None and self._heard_s + patience_s <= self._loop.time():
-            what = self.dialogue.exchange.unanswered[0].spec.name
-            why = f"no answer to {what} in {patience_s:g} s; the connection was cut"
-            self.dialogue.abort(errors.ServerSilent(why))
-        else:
-            self._set_timer()
 
 
 async def _open(address: Address, timeout_s: float) -> _Link:

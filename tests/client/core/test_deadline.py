@@ -8,15 +8,19 @@ from typing import Any
 from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.task import Clock
 
-from beanstalk_twisted.client.pending import Deadline
+from beanstalk_twisted.client import errors
+from beanstalk_twisted.client.core.deadline import Deadline
+from tests.client.world import Line
 
 GRACE_S = 10.0
 
 
-def watched(clock: Clock) -> tuple[Deadline, list[float]]:
-    """Give a deadline, and when it was told of."""
-    passed: list[float] = []
-    return Deadline(clock, GRACE_S, lambda grace_s: grace_s, passed.append), passed
+def watched(clock: Clock) -> tuple[Deadline, Line]:
+    """Give a deadline, and a connection on which the server owes an answer."""
+    line = Line()
+    line.connection.kick(1)
+    dialogue = line.connection.dialogue
+    return Deadline(clock.seconds, clock.callLater, GRACE_S, dialogue), line
 
 
 def test_a_quick_exchange_touches_no_timer() -> None:
@@ -46,7 +50,7 @@ class GoesOn(Clock):
 
 def test_a_deadline_that_passes_while_it_is_looked_at_is_told() -> None:
     clock = GoesOn()
-    deadline, passed = watched(clock)
+    deadline, line = watched(clock)
     deadline.heard()
     # The call comes a moment too early, as a reactor's may.
     (timer,) = clock.getDelayedCalls()
@@ -54,4 +58,4 @@ def test_a_deadline_that_passes_while_it_is_looked_at_is_told() -> None:
     clock.rightNow = deadline._heard_s + GRACE_S - 0.5e-6
     deadline._check()
     clock.advance(0.001)
-    assert passed == [GRACE_S]
+    assert isinstance(line.connection.dialogue.reason, errors.ServerSilent)
