@@ -286,12 +286,12 @@ class Log:
         """Begin a frame if the newest one has no room for so many bytes of records, data included,
         and before that a segment, if this one has none for all that, and a name in the seal.
         """
-        own = size + name_bytes
-        if not self._open.has_room(size):
-            own += FRAME_BYTES
+        begins_frame = not self._open.has_room(size)
+        own = size + name_bytes + (FRAME_BYTES if begins_frame else 0)
         if own > self.budget.rest:
             self._change_segment(own + FRAME_BYTES, self._time_ns)
-        if not self._open.has_room(size):
+            begins_frame = not self._open.has_room(size)
+        if begins_frame:
             self._open.begin_frame()
             self.budget.rest -= FRAME_BYTES
 

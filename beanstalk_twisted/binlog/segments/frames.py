@@ -141,7 +141,8 @@ class EncodedRecords:
         size = sum_bytes(records)
         if self.newest_bytes and not self.has_room(size):
             self.begin_frame()
-        pieces, heap_bytes = list[Piece](), self.heap_bytes
+        pieces: list[Piece] = []
+        heap_bytes = self.heap_bytes
         for record in records:
             data = record.data
             place = (heap_bytes, len(data), zlib.crc32(data)) if data else NO_DATA
@@ -173,6 +174,9 @@ def encode(
 
 def join(pieces: Sequence[Piece]) -> tuple[bytes, Sequence[bytes]]:
     """Return the record array of a frame and its heap, which if it is large stays in pieces."""
+    if len(pieces) == 1:
+        # A lone client's.
+        return pieces[0][0], (pieces[0][1],)
     records, heap = zip(*pieces, strict=True) if pieces else ((), ())
     is_small = sum(map(len, heap)) < PIECEWISE_BYTES
     return b"".join(records), (b"".join(heap),) if is_small else heap

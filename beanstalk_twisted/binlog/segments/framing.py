@@ -179,7 +179,9 @@ class Framing:
             sees it before all of it is durable.
         """
         made: list[bytes] = []
-        places, facts, end = list[Place](), list[Iterable[Fact]](), self.index.end
+        places: list[Place] = []
+        facts: list[Iterable[Fact]] = []
+        end = self.index.end
         for pieces in records.frames:
             array, heap = frames.join(pieces)
             n_rec = len(array) // RECORD_BYTES
