@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from beanstalk_twisted.binlog.records.others import TUBE_ID, Raw, Record
 from beanstalk_twisted.binlog.segments import frames
-from beanstalk_twisted.binlog.segments.format import RECORD
+from beanstalk_twisted.binlog.segments.format import KIND_ID_AND_TIME, RECORD
 from beanstalk_twisted.binlog.space_budget import PreallocatedSegment
 
 
@@ -69,6 +69,13 @@ class RehomedFrame(NamedTuple):
     def raw_records(self) -> Iterator[Raw]:
         return (
             RECORD.unpack_from(self.array, at) for at in range(0, len(self.array), self.rec_size)
+        )
+
+    def facts(self) -> Iterator[tuple[int, int, int]]:
+        """What a seal says of its records."""
+        return (
+            KIND_ID_AND_TIME.unpack_from(self.array, at)
+            for at in range(0, len(self.array), self.rec_size)
         )
 
     def encode(self, salt: int) -> bytes:

@@ -7,7 +7,7 @@ from io import BytesIO
 from itertools import accumulate, chain, compress, repeat
 from operator import add
 from struct import Struct
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol
 
 from beanstalk_twisted.binlog.records.jobs import (
     MAX_COUNTER,
@@ -15,13 +15,11 @@ from beanstalk_twisted.binlog.records.jobs import (
     RESERVED,
     WAITED_FOR,
     WITHHELD_NS,
-    Data,
     Flag,
     Kind,
     Reason,
     State,
 )
-from beanstalk_twisted.binlog.records.others import Record
 from beanstalk_twisted.binlog.segments.format import PLAIN_RECORD, RECORD_BYTES
 
 _NO_FLAGS: Final = 0
@@ -78,17 +76,9 @@ class LoggedJob(Protocol):
 
 
 class Run(NamedTuple):
-    """Records of jobs, of one kind and without data; among `Record` values it stands for all of
-    them.
-
-    :ivar first_id: the lowest id of the jobs, ``last_id`` the highest.
-    :ivar array: the records, one after the other.
-    """
+    """Records of jobs, of one kind and without data, one after the other in an array."""
 
     kind: Kind
-    ts_ns: int
-    first_id: int
-    last_id: int
     array: bytes
 
     @property
@@ -98,22 +88,6 @@ class Run(NamedTuple):
     @property
     def commits(self) -> bool:
         return self.kind in WAITED_FOR
-
-    @property
-    def data(self) -> bytes:
-        return b""
-
-    @property
-    def data_bytes(self) -> int:
-        """The bytes that it takes besides those of one record."""
-        return len(self.array) - RECORD_BYTES
-
-    def encode(self, data: Data) -> bytes:
-        return self.array
-
-
-Appended: TypeAlias = Record | Run
-"""What a log is given to frame."""
 
 
 def kicks(jobs: Sequence[LoggedJob], tube_id: int, connection: int, now_ns: int) -> Run:
@@ -141,8 +115,7 @@ def kicks(jobs: Sequence[LoggedJob], tube_id: int, connection: int, now_ns: int)
             )
             for job in jobs
         ]  # fmt: skip
-    ids = [job.job_id for job in jobs]
-    return Run(Kind.KICK, now_ns, min(ids), max(ids), b"".join(rows))
+    return Run(Kind.KICK, b"".join(rows))
 
 
 class Standing(NamedTuple):

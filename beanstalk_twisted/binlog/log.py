@@ -1,27 +1,38 @@
 """The open log: numbers records and turns them into batches of bytes.  No I/O, so no waiting."""
 
+import struct
+import zlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from beanstalk_twisted.binlog.batches import Batch, Opening, Position
-from beanstalk_twisted.binlog.cold import Appended, Run
+from beanstalk_twisted.binlog.cold import Run
 from beanstalk_twisted.binlog.errors import LeftHalfWay
-from beanstalk_twisted.binlog.records.jobs import WAITED_FOR, JobImage, Kind
+from beanstalk_twisted.binlog.records.jobs import (
+    FLAGS,
+    NO_DATA,
+    WAITED_FOR,
+    JobImage,
+    Kind,
+    Reason,
+    State,
+)
 from beanstalk_twisted.binlog.records.others import CleanStop, Record, TubeDef
 from beanstalk_twisted.binlog.segments.format import (
+    FRAME_TARGET_BYTES,
+    RECORD,
     RECORD_BYTES,
     SEGMENT_HEADER_BYTES,
     TRAILER_BYTES,
     TUBE_IN_SEAL_BYTES,
     SegmentHeader,
 )
-from beanstalk_twisted.binlog.segments.frames import Span
+from beanstalk_twisted.binlog.segments.frames import EncodedRecords, sum_bytes
 from beanstalk_twisted.binlog.segments.framing import Framing
 from beanstalk_twisted.binlog.space_budget import (
     ENDING_BYTES,
     FRAME_BYTES,
-    HALF_FRAME_BYTES,
     PLENTY_BYTES,
     SERVER_GROWTH_BYTES,
     TUBE_GROWTH_BYTES,
@@ -36,8 +47,7 @@ MAX_WAITING_RECORDS: Final = 10_000
 clients that are answered at once can append without end.
 """
 
-ANOTHER_FRAME: Final = HALF_FRAME_BYTES + 1
-"""So many bytes of records in a frame, and more, that the next one pays for another frame."""
+RESERVE: Final = Kind.RESERVE
 
 
 class Log:
@@ -95,9 +105,7 @@ class Log:
         self._safe = (position.seq - 1, position.prev_end)
         self._pending: deque[Batch] = deque()
         self._pending_bytes = 0
-        self._open: list[Appended] = []
-        self._whole: list[Span] = []
-        self._open_bytes, self._run_bytes = 0, ANOTHER_FRAME
+        self._open = EncodedRecords()
         self._commits = self._is_ending = self._is_midway = False
         self._file: PreallocatedSegment | None = None
         self._limit = self._heads = self._head_bytes = 0
@@ -110,7 +118,7 @@ class Log:
 
     @property
     def has_open(self) -> bool:
-        return bool(self._open or self._pending or self._file or self._is_ending)
+        return bool(self._open.frames or self._pending or self._file or self._is_ending)
 
     @property
     def is_waited_for(self) -> bool:
@@ -124,7 +132,7 @@ class Log:
 
     @property
     def open_bytes(self) -> int:
-        return self._open_bytes + self._pending_bytes
+        return self._open.size + self._pending_bytes
 
     @property
     def undurable_bytes(self) -> int:
@@ -195,45 +203,70 @@ class Log:
             self._header = self._header._replace(incompat=self.features | features)
 
     def append(self, record: Record) -> int:
-        """Exchanging references needs no memory, so behind the list all happens or nothing."""
-        name = None
-        # As `data_bytes` and `commits`, without a call: each takes as long as a quarter of this.
-        if type(record) is JobImage and record.tags is None:
-            size = RECORD_BYTES + len(record.body)
-            commits = record.kind in WAITED_FOR
+        size = RECORD_BYTES + record.data_bytes
+        if isinstance(record, TubeDef):
+            name_bytes = TUBE_IN_SEAL_BYTES + len(record.name)
+            self._fit(size, name_bytes)
+            self.budget.name_tube(len(record.name))
+            self.budget.rest -= name_bytes
         else:
-            size, commits = RECORD_BYTES + record.data_bytes, record.commits
-            name = record.name if isinstance(record, TubeDef) else None
-        if not commits and self.commits_reserves:
-            commits = record.kind == Kind.RESERVE
-        own = size if self._run_bytes <= HALF_FRAME_BYTES else size + FRAME_BYTES
-        if size > HALF_FRAME_BYTES:
-            own += 2 * FRAME_BYTES
-        if name is not None:
-            own += TUBE_IN_SEAL_BYTES + len(name)
-        if own > self.budget.rest:
-            self._change_segment(own + FRAME_BYTES, self._time_ns)
-        if name is not None:
-            self.budget.name_tube(len(name))
-        lsn, rest, open_bytes = self.last_lsn + 1, self.budget.rest - own, self._open_bytes + size
-        run_bytes = size if self._run_bytes > HALF_FRAME_BYTES else self._run_bytes + size
-        commits |= self._commits
+            self._fit(size, 0)
+        is_reserve = self.commits_reserves and record.kind == Kind.RESERVE
+        commits = self._commits or is_reserve or record.commits
+        lsn, rest = self.last_lsn + 1, self.budget.rest - size
         self._open.append(record)
-        self.budget.rest, self._open_bytes, self._run_bytes = rest, open_bytes, run_bytes
-        self.last_lsn, self._commits = lsn, commits
+        self.budget.rest, self.last_lsn, self._commits = rest, lsn, commits
+        return lsn
+
+    def append_job(
+        self, kind: Kind, state: State, reason: Reason, priority: int, job_id: int, ts_ns: int,
+        deadline_ns: int, delay_s: int, ttr_s: int, tube_id: int, reserves: int, timeouts: int,
+        releases: int, buries: int, kicks: int, connection: int, body: bytes = b"",
+    ) -> int:  # fmt: skip
+        """`append` for the `JobImage` of a job without tags, without the image."""
+        size, budget = RECORD_BYTES + len(body), self.budget
+        # As `_fit`, without a call.
+        if self._open.newest_bytes + size > FRAME_TARGET_BYTES or size > budget.rest:
+            self._fit(size, 0)
+        records = self._open
+        heap_bytes = records.heap_bytes
+        offset, length, crc = (heap_bytes, len(body), zlib.crc32(body)) if body else NO_DATA
+        try:
+            record = RECORD.pack(
+                kind, state, FLAGS[kind], reason, priority, job_id, ts_ns, deadline_ns, delay_s,
+                ttr_s, tube_id, reserves, timeouts, releases, buries, kicks, offset, length, crc,
+                connection,
+            )  # fmt: skip
+        except struct.error:
+            record = b""
+        if not record:
+            # With counters that a record can hold.
+            record = JobImage(
+                kind, state, reason, priority, job_id, ts_ns, deadline_ns, delay_s, ttr_s, tube_id,
+                reserves, timeouts, releases, buries, kicks, connection,
+            ).encode((offset, length, crc))  # fmt: skip
+        is_reserve = self.commits_reserves and kind is RESERVE
+        commits = self._commits or is_reserve or kind in WAITED_FOR
+        lsn, rest = self.last_lsn + 1, budget.rest - size
+        newest_bytes, heap_bytes = records.newest_bytes + size, heap_bytes + length
+        # Exchanging references needs no memory, so behind the list all happens or nothing.
+        records.newest.append((record, body))
+        records.newest_bytes, records.heap_bytes = newest_bytes, heap_bytes
+        budget.rest, self.last_lsn, self._commits = rest, lsn, commits
         return lsn
 
     def append_run(self, make: Callable[[], Run]) -> int:
         """Append records, no more than `SpaceBudget.run_records`; return the first one's LSN."""
         run = make()
         count, size = run.n_rec, len(run.array)
-        first_lsn, last_lsn = self.last_lsn + 1, self.last_lsn + count
-        rest = self.budget.rest - framed_bytes(size)
-        open_bytes = self._open_bytes + size
+        self._fit(size, 0)
+        records = self._open
         commits = self._commits or run.commits
-        self._open.append(run)
-        self.budget.rest, self._open_bytes, self._commits = rest, open_bytes, commits
-        self._run_bytes, self.last_lsn = ANOTHER_FRAME, last_lsn
+        first_lsn, last_lsn = self.last_lsn + 1, self.last_lsn + count
+        rest, newest_bytes = self.budget.rest - size, records.newest_bytes + size
+        records.newest.append((run.array, b""))
+        records.newest_bytes = newest_bytes
+        self.budget.rest, self.last_lsn, self._commits = rest, last_lsn, commits
         return first_lsn
 
     def append_whole(self, records: Sequence[Record]) -> int:
@@ -241,12 +274,26 @@ class Log:
         tube, in one frame, `MAX_FRAME_BYTES` at most; return the first one's LSN.  `make_room` was
         called for `space_budget.whole_bytes`.
         """
-        first = len(self._open)
-        whole = [*self._whole, (first, first + len(records))]
-        rest = self.budget.rest - self._cost(sum_bytes(records))
-        lsn = self._extend(records)
-        self.budget.rest, self._commits, self._whole = rest, True, whole
-        return lsn
+        size = sum_bytes(records)
+        self._fit(size, 0)
+        first_lsn, last_lsn = self.last_lsn + 1, self.last_lsn + len(records)
+        rest = self.budget.rest - size
+        self._open.append_whole(records)
+        self.budget.rest, self.last_lsn, self._commits = rest, last_lsn, True
+        return first_lsn
+
+    def _fit(self, size: int, name_bytes: int) -> None:
+        """Begin a frame if the newest one has no room for so many bytes of records, data included,
+        and before that a segment, if this one has none for all that, and a name in the seal.
+        """
+        begins_frame = not self._open.has_room(size)
+        own = size + name_bytes + (FRAME_BYTES if begins_frame else 0)
+        if own > self.budget.rest:
+            self._change_segment(own + FRAME_BYTES, self._time_ns)
+            begins_frame = not self._open.has_room(size)
+        if begins_frame:
+            self._open.begin_frame()
+            self.budget.rest -= FRAME_BYTES
 
     def name_tubes(self, names: Mapping[int, bytes]) -> None:
         """The new segment's re-homed records use these tubes too.  Only before its first batch."""
@@ -254,18 +301,11 @@ class Log:
         self._extend([TubeDef(tube_id, names[tube_id]) for tube_id in sorted(names)])
         self._settle_in()
 
-    def _extend(self, records: Sequence[Record]) -> int:
-        """Append records that nobody waits for and that have room, which the caller counts.
-
-        :return: the first one's LSN.
-        """
-        size = sum_bytes(records)
-        first_lsn, last_lsn = self.last_lsn + 1, self.last_lsn + len(records)
-        open_bytes = self._open_bytes + size
-        run_bytes = size if self._run_bytes > HALF_FRAME_BYTES else self._run_bytes + size
-        self._open.extend(records)
-        self._open_bytes, self._run_bytes, self.last_lsn = open_bytes, run_bytes, last_lsn
-        return first_lsn
+    def _extend(self, records: Sequence[Record]) -> None:
+        """Append records that nobody waits for and that have room, which the caller counts."""
+        for record in records:
+            self._open.append(record)
+        self.last_lsn += len(records)
 
     # Batches.
 
@@ -276,7 +316,7 @@ class Log:
         :return: what to write, or None when there is nothing.
         :raise LeftHalfWay: an earlier step has ended with an exception.
         """
-        if not self._open and not self.has_open:
+        if not self._open.frames and not self.has_open:
             return None
         if self._is_ending and not self._is_fresh:
             self._change_segment(0, time_ns)
@@ -334,10 +374,7 @@ class Log:
         # Several steps are made on a copy, which takes the place of the other when all are done.
         framing = self._framing.copy() if seals or self._rehomed else self._framing
         framed = framing.add_rehomed(self._rehomed) if self._rehomed else []
-        framed += framing.add(
-            self._open, self._framed_lsn + 1, time_ns, self.durable_lsn, self._open_bytes,
-            self._whole,
-        )  # fmt: skip
+        framed += framing.add(self._open, self._framed_lsn + 1, time_ns, self.durable_lsn)
         chunks = [self._header.encode(), *framed] if file else framed
         last_lsn = self.last_lsn
         if seals:
@@ -349,8 +386,7 @@ class Log:
         self._unsafe.append((last_lsn, (self.segment, framing.index.end)))
         self._framing, self._time_ns, self._rehomed = framing, time_ns, ()
         self.last_lsn = self._framed_lsn = last_lsn
-        self._open, self._whole, self._file, self._commits = [], [], None, False
-        self._open_bytes, self._run_bytes = 0, ANOTHER_FRAME
+        self._open, self._file, self._commits = EncodedRecords(), None, False
         self._count_rest()
         return batch
 
@@ -362,7 +398,7 @@ class Log:
         :param batch: the first one; nothing was appended after it.
         :return: the same in a smaller file, or None if it would not fit.
         """
-        assert batch.file is not None and not self._open
+        assert batch.file is not None and not self._open.frames
         self._limit = batch.file.size // 2
         self._count_rest()
         if self.budget.rest < new_job_bytes(0):
@@ -371,7 +407,7 @@ class Log:
 
     @property
     def _is_fresh(self) -> bool:
-        return self._file is not None and len(self._open) == self._heads
+        return self._file is not None and self._open.size == self._heads
 
     def _change_segment(self, least: int, time_ns: int) -> None:
         self._begin_step()
@@ -399,9 +435,8 @@ class Log:
             self._position.incarnation, self._writer, incompat,
         )  # fmt: skip
         self._framing = Framing(salt)
-        before = self._open_bytes
         self._extend(opening.records)
-        self._head_bytes = self._open_bytes - before
+        self._head_bytes = self._open.size
         self._settle_in()
 
     def _settle_in(self, least: int = 0) -> None:
@@ -410,10 +445,10 @@ class Log:
         """
         if self._file is not None:
             self.budget.give_back(self._file)
-        self._heads = len(self._open)
-        names = [record.name for record in self._open if isinstance(record, TubeDef)]
+        self._heads = self._open.size
+        names = self._open.names.values()
         # What is written again here, the next segments do not open with.
-        opening = SEGMENT_HEADER_BYTES + framed_bytes(self._open_bytes) + ENDING_BYTES
+        opening = SEGMENT_HEADER_BYTES + framed_bytes(self._open.size) + ENDING_BYTES
         opening += self._framing.index.encoded_bytes
         opening += sum(TUBE_IN_SEAL_BYTES + len(name) for name in names)
         rehomed = sum(FRAME_BYTES + len(each.array) + len(each.heap) for each in self._rehomed)
@@ -428,15 +463,3 @@ class Log:
         """All is framed: how much is left can be said exactly."""
         index = self._framing.index
         self.budget.rest = self._limit - index.end - ENDING_BYTES - index.encoded_bytes
-
-    def _cost(self, size: int) -> int:
-        """The most by which a record of so many bytes, data included, makes the segment larger,
-        beside the seal.
-        """
-        own = size if self._run_bytes <= HALF_FRAME_BYTES else size + FRAME_BYTES
-        return own if size <= HALF_FRAME_BYTES else own + 2 * FRAME_BYTES
-
-
-def sum_bytes(records: Sequence[Record]) -> int:
-    """The bytes of records, data included."""
-    return sum([RECORD_BYTES + record.data_bytes for record in records])

@@ -125,6 +125,14 @@ class Job:
 
         :param priority: its new one, None for the same; ``delay_s`` likewise.
         """
+        return JobImage(
+            kind, state, reason, self.priority if priority is None else priority, self.job_id,
+            now_ns, deadline_ns, self.delay_s if delay_s is None else delay_s, self.ttr_s,
+            self.tube_id, *self.counts_after(kind, reason), connection,
+        )  # fmt: skip
+
+    def counts_after(self, kind: Kind, reason: Reason) -> tuple[int, int, int, int, int]:
+        """The counters of an image after a change, in their order."""
         reserves, timeouts, releases = self.reserves, self.timeouts, self.releases
         buries, kicks = self.buries, self.kicks
         if kind is RESERVE:
@@ -139,12 +147,7 @@ class Job:
             kicks += 1
         elif kind is TTR_EXPIRED:
             timeouts += 1
-        fields = (
-            kind, state, reason, self.priority if priority is None else priority, self.job_id,
-            now_ns, deadline_ns, self.delay_s if delay_s is None else delay_s, self.ttr_s,
-            self.tube_id, reserves, timeouts, releases, buries, kicks, connection, b"", None,
-        )  # fmt: skip
-        return tuple.__new__(JobImage, fields)
+        return reserves, timeouts, releases, buries, kicks
 
     def change(
         self, kind: Kind, state: State, reason: Reason, deadline_ns: int, holder: int,

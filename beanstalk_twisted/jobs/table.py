@@ -129,7 +129,7 @@ class JobTable:
                 KICKED_HEAD, priority, job_id, now_ns, delay_s, ttr_s, tube_id,
                 reserves, timeouts, releases, buries, kicks + 1, connection,
             ))  # fmt: skip
-        return Run(KICK, now_ns, min(job_ids), max(job_ids), b"".join(records))
+        return Run(KICK, b"".join(records))
 
     def kick(self, job_ids: list[int], lsn: int, *, in_order: bool) -> list[int]:
         """These jobs are kicked.

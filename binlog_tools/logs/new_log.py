@@ -25,6 +25,7 @@ from beanstalk_twisted.binlog.segments.format import (
     SegmentHeader,
     segment_name,
 )
+from beanstalk_twisted.binlog.segments.frames import EncodedRecords
 from beanstalk_twisted.binlog.segments.framing import Framing
 from beanstalk_twisted.binlog.tags import NO_TAGS, Tags
 from binlog_tools.console.wording import text_of
@@ -333,7 +334,10 @@ class SegmentMaker:
 
     def _flush(self) -> None:
         at = self._framing.end
-        chunks = self._framing.add(self._open, self._lsn, self._now_ns)
+        encoded = EncodedRecords()
+        for record in self._open:
+            encoded.append(record)
+        chunks = self._framing.add(encoded, self._lsn, self._now_ns)
         self._lsn += len(self._open)
         assert self._file is not None
         self._file.write_at(at, chunks)

@@ -31,6 +31,7 @@ from beanstalk_twisted.binlog.segments.format import (
     decode_description,
     segment_name,
 )
+from beanstalk_twisted.binlog.segments.frames import EncodedRecords
 from beanstalk_twisted.binlog.segments.framing import Framing
 from beanstalk_twisted.binlog.writer import spare_name
 from binlog_tools.logs.new_log import (
@@ -370,15 +371,22 @@ def _segment(position: Position, content: list[Record], next_job_id: int, now_ns
     framing = Framing(salt)
     lsn = position.next_lsn
     chunks += framing.add_rehomed(position.rehomed)
-    chunks += framing.add(content, lsn, now_ns, whole=_keys_in(content))
+    chunks += framing.add(_encoded(content), lsn, now_ns)
     chunks += framing.seal(lsn + len(content), now_ns)
     return b"".join(chunks)
 
 
-def _keys_in(content: Sequence[Record]) -> list[tuple[int, int]]:
-    """Where a DELETE and the KEY behind it stand, which one frame has to hold."""
-    keys = (at for at, record in enumerate(content) if isinstance(record, RememberedKey))
-    return [(at - 1, at + 1) for at in keys]
+def _encoded(content: Sequence[Record]) -> EncodedRecords:
+    """Encode records; one frame holds a DELETE and the KEY that follows it."""
+    encoded = EncodedRecords()
+    for record, following in zip(content, [*content[1:], None], strict=True):
+        if isinstance(record, RememberedKey):
+            continue
+        if isinstance(following, RememberedKey):
+            encoded.append_whole([record, following])
+        else:
+            encoded.append(record)
+    return encoded
 
 
 def _end_of(image: JobImage, now_ns: int) -> Iterator[Record]:

@@ -20,6 +20,8 @@ from beanstalk_twisted.binlog.segments.format import (
     SegmentHeader,
     parse_segment_name,
 )
+from beanstalk_twisted.binlog.segments.frames import EncodedRecords
+from beanstalk_twisted.binlog.segments.framing import Framing, SegmentIndex
 from beanstalk_twisted.binlog.writer import Writer
 from tests.binlog.memory import MemoryDirectory
 
@@ -56,9 +58,22 @@ def delete(job_id: int = 1, **changes: Any) -> JobImage:
 
 def run_of(images: Sequence[JobImage]) -> Run:
     """The same records as a run; they are of one kind, and have no data."""
-    ids = [image.job_id for image in images]
-    array = b"".join([image.encode(NO_DATA) for image in images])
-    return Run(images[0].kind, images[0].ts_ns, min(ids), max(ids), array)
+    return Run(images[0].kind, b"".join([image.encode(NO_DATA) for image in images]))
+
+
+def encoded(*records: Record) -> EncodedRecords:
+    """The records of a batch, none of which has to be in the frame of another."""
+    made = EncodedRecords()
+    for record in records:
+        made.append(record)
+    return made
+
+
+def index_of(*records: Record) -> SegmentIndex:
+    """What the seal of a segment with these records says."""
+    framing = Framing(SALT)
+    framing.add(encoded(*records), 1, T0)
+    return framing.index
 
 
 def records_of(run: Run) -> list[Record]:

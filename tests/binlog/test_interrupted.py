@@ -15,7 +15,7 @@ from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.records.others import Record, TubeDef
 from beanstalk_twisted.binlog.segments.framing import Framing
 from beanstalk_twisted.version import IS_COMPILED
-from tests.binlog.scribe import FIRST, SALT, T0, WRITER, as_read, delete, put
+from tests.binlog.scribe import FIRST, SALT, T0, WRITER, as_read, delete, encoded, put
 from tests.interruption import Interruption, files_of, moments_of
 
 FRAMING = files_of("binlog.segments.framing", "binlog.segments.frames", "binlog.records")
@@ -30,11 +30,11 @@ Act = Callable[[Framing], object]
 
 
 def moved() -> list[RehomedFrame]:
-    return as_read(Framing(1).add(RECORDS[:3], 1, T0))
+    return as_read(Framing(1).add(encoded(*RECORDS[:3]), 1, T0))
 
 
 @pytest.mark.parametrize("act", [
-    lambda framing: framing.add(RECORDS, 5, T0, 4),
+    lambda framing: framing.add(encoded(*RECORDS), 5, T0, 4),
     lambda framing: framing.add_rehomed(moved()),
     lambda framing: framing.mark(5, T0, 4),
     lambda framing: framing.seal(5, T0, 4),
@@ -57,7 +57,7 @@ def test_whatever_ends_the_framing_of_records_they_can_be_framed_again(act: Act)
 
 def begun() -> Framing:
     framing = Framing(SALT)
-    framing.add(RECORDS[:1], 1, T0)
+    framing.add(encoded(*RECORDS[:1]), 1, T0)
     return framing
 
 

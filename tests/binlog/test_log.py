@@ -1,6 +1,6 @@
 """The open log: numbers, batches, segments, seals; no I/O."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count, pairwise
 from typing import Any
 
@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from beanstalk_twisted.binlog.batches import Batch, Opening, Position
 from beanstalk_twisted.binlog.log import MAX_WAITING_RECORDS, Log
 from beanstalk_twisted.binlog.reading import replay
-from beanstalk_twisted.binlog.records.jobs import Kind, State
+from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, State
 from beanstalk_twisted.binlog.records.others import CleanStop, Counters, Pause, Record, TubeDef
 from beanstalk_twisted.binlog.segments.format import (
+    FRAME_TARGET_BYTES,
     INDEX_STRIDE_BYTES,
     MAX_FRAME_BYTES,
     MIN_SEGMENT_BYTES,
@@ -170,16 +171,35 @@ def test_a_run_counts_as_its_records_wherever_they_are_counted() -> None:
     assert quick.budget.rest == plain.budget.rest
 
 
-def test_a_run_has_half_of_a_frame_at_most() -> None:
+def test_a_record_pays_for_the_frame_that_it_begins() -> None:
     log = begun_log(segment_bytes=4 << 20)
     assert log.budget.run_records == MAX_RUN_RECORDS
-    for most in (MAX_RUN_RECORDS, MAX_RUN_RECORDS + 1):
-        records = [delete(1)] * most
-        rest = log.budget.rest
-        log.append_run(lambda records=records: run_of(records))  # type: ignore[misc]
-        paid = rest - log.budget.rest - most * RECORD_BYTES
-        assert paid == FRAME_BYTES * (1 if most == MAX_RUN_RECORDS else 2)
-        taken(log)
+    body = bytes(FRAME_TARGET_BYTES - MAX_RUN_RECORDS * RECORD_BYTES - 2 * RECORD_BYTES)
+    steps: list[tuple[Callable[[], object], int]] = [
+        (lambda: log.append_run(lambda: run_of([delete(1)] * MAX_RUN_RECORDS)), FRAME_BYTES),
+        (lambda: log.append(put(2, body)), 0),
+        (lambda: log.append_job(*delete(2)[:16]), 0),
+        (lambda: log.append_job(*delete(2)[:16]), FRAME_BYTES),
+        (lambda: log.append_job(*put(3, bytes(FRAME_TARGET_BYTES))[:17]), FRAME_BYTES),
+        (lambda: log.append_whole([delete(3)] * 2), FRAME_BYTES),
+    ]
+    for step, frame_bytes in steps:
+        rest, open_bytes = log.budget.rest, log.open_bytes
+        step()
+        assert rest - log.budget.rest == log.open_bytes - open_bytes + frame_bytes
+    batch = taken(log)
+    assert len(batch.chunks) == 4
+    assert log.budget.rest >= rest - 200
+
+
+@pytest.mark.parametrize("image", [put(1, b"body"), put(1, b""), delete(1), image(Kind.RELEASE)])
+def test_a_job_is_appended_as_its_image_is(image: JobImage) -> None:
+    saturated = image._replace(kicks=(1 << 32) + 5)
+    logs = begun_log(), begun_log()
+    assert logs[0].append(image) == logs[1].append_job(*image[:17])
+    assert logs[0].append(saturated) == logs[1].append_job(*saturated[:17])
+    assert logs[0].budget.rest == logs[1].budget.rest
+    assert taken(logs[0]) == taken(logs[1])
 
 
 def test_runs_fill_a_large_segment_but_do_not_outgrow_it() -> None:
@@ -396,7 +416,7 @@ class Appending:
 
     def fill_up_to(self, rest: int) -> None:
         """A record that leaves so many bytes, and a frame that is as good as full."""
-        left = self.log.budget.rest - rest - RECORD_BYTES - 3 * FRAME_BYTES
+        left = self.log.budget.rest - rest - RECORD_BYTES - FRAME_BYTES
         self.log.append(image(Kind.COPY, 1, body=bytes(left), tube_id=0))
         assert self.log.budget.rest == rest
 

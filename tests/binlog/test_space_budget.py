@@ -5,7 +5,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beanstalk_twisted.binlog.records.others import Record, TubeDef
-from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
     ALIGN_BYTES,
     FRAME_TARGET_BYTES,
@@ -15,6 +14,7 @@ from beanstalk_twisted.binlog.segments.format import (
     RECORD_BYTES,
     TUBE_IN_SEAL_BYTES,
 )
+from beanstalk_twisted.binlog.segments.framing import Framing
 from beanstalk_twisted.binlog.space_budget import (
     DELETE_BYTES,
     KEY_ENDS,
@@ -26,7 +26,7 @@ from beanstalk_twisted.binlog.space_budget import (
     framed_bytes,
     new_job_bytes,
 )
-from tests.binlog.scribe import delete, put
+from tests.binlog.scribe import delete, encoded, put
 from tests.sampling import share
 
 SEGMENT_BYTES = 1 << 16
@@ -47,8 +47,7 @@ def budget_with(rest: int = 0, *spares: int, is_short: bool = False) -> SpaceBud
 def encoded_bytes(records: list[Record]) -> int:
     """What these records really take, with what a seal says of each frame."""
     total = 0
-    for run in frames.split(records):
-        frame = frames.encode(run, base_lsn=1, durable_lsn=0, time_ns=0, salt=1)
+    for frame in Framing(1).add(encoded(*records), 1, 0):
         total += len(frame) + INDEX_ENTRY_BYTES
     return total
 

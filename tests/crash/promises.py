@@ -249,6 +249,11 @@ class Recorder:
         self._note(lsn, record)
         return lsn
 
+    def append_job(self, *fields: Any) -> int:
+        lsn = self._log.append_job(*fields)
+        self._note(lsn, JobImage(*fields))
+        return lsn
+
     def append_run(self, make: Callable[[], Run]) -> int:
         run = make()
         first = self._log.append_run(lambda: run)

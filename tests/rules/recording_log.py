@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from beanstalk_twisted.binlog.cold import Run
 from beanstalk_twisted.binlog.records.jobs import JobImage
@@ -98,6 +99,10 @@ class RecordingLog:
         """Keep a record and number it."""
         self.records.append(record)
         return len(self.records)
+
+    def append_job(self, *fields: Any) -> int:
+        """Keep an image and number it."""
+        return self.append(JobImage(*fields))
 
     def begin_segment(self, head: Sequence[Record]) -> None:
         """Let the next records lie in another segment, behind these."""

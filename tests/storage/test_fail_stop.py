@@ -83,7 +83,7 @@ def test_a_reason_is_never_empty_and_says_what_where_and_what_to_do() -> None:
 
 def test_a_reason_names_the_innermost_line_of_ours() -> None:
     try:
-        Framing("no salt").add([], 1, 0) or Framing("no salt").mark(1, 0, 0)  # type: ignore[arg-type]
+        Framing("no salt").mark(1, 0, 0)  # type: ignore[arg-type]
     except Exception:
         said = reason(Failure(), 0)
     assert " in binlog/segments/frames.py, line " in said and "(assemble)" in said

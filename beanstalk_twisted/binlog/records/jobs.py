@@ -113,7 +113,7 @@ WAITED_FOR: Final = frozenset({
 RELAXED: Final = frozenset({Kind.RESERVE, Kind.TOUCH, Kind.TTR_EXPIRED, Kind.DISCONNECT_RELEASE})
 """The kinds no reply waits for: losing the last few of them costs counters, never a job."""
 
-_FLAGS: Final = {
+FLAGS: Final = {
     kind: (Flag.COPY if kind is Kind.COPY else 0) | (Flag.RELAXED if kind in RELAXED else 0)
     for kind in Kind
 }
@@ -180,7 +180,7 @@ class JobImage(NamedTuple):
         (kind, state, reason, priority, job_id, ts_ns, deadline_ns, delay_s, ttr_s, tube_id,
          reserves, timeouts, releases, buries, kicks, connection, _, tags) = self[:]  # fmt: skip
         offset, length, crc = data
-        flags = _FLAGS[kind] if tags is None else _FLAGS[kind] | _EXT
+        flags = FLAGS[kind] if tags is None else FLAGS[kind] | _EXT
         try:
             return RECORD.pack(
                 kind, state, flags, reason, priority, job_id, ts_ns, deadline_ns, delay_s,

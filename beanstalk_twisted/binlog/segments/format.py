@@ -94,6 +94,9 @@ RECORD: Final = struct.Struct("<BBBBIQqqIIIIIIIIIIII")
 PLAIN_RECORD: Final = struct.Struct("<IIQq8xIIIIIIII12xI")
 """A record without deadline and data, whose type, state, flags and reason are one number."""
 
+KIND_ID_AND_TIME: Final = struct.Struct("<B7xQq56x")
+"""What the seal says of each record."""
+
 KIND_AND_ID: Final = struct.Struct("<B7xQ64x")
 """The two fields of a record that replay asks of each."""
 

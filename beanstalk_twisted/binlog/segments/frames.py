@@ -7,8 +7,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from beanstalk_twisted.binlog.cold import Appended
-from beanstalk_twisted.binlog.records.jobs import NO_DATA, Flag, JobImage
+from beanstalk_twisted.binlog.records.jobs import NO_DATA, Flag
 from beanstalk_twisted.binlog.records.others import (
     DATA_CRC,
     DATA_LEN,
@@ -18,6 +17,8 @@ from beanstalk_twisted.binlog.records.others import (
     TYPE,
     NotUnderstood,
     Raw,
+    Record,
+    TubeDef,
 )
 from beanstalk_twisted.binlog.segments.format import (
     ALIGN_BYTES,
@@ -36,8 +37,8 @@ from beanstalk_twisted.binlog.segments.format import (
 
 Buffer = bytes | bytearray | memoryview
 
-Span = tuple[int, int]
-"""Where a part of a sequence begins and where it ends, exclusive."""
+Piece = tuple[bytes, bytes]
+"""A record, or several without data, and its data."""
 
 _ZERO_MAGIC = bytes(len(FRAME_MAGIC))
 _PADDING: Final = tuple([bytes(size) for size in range(ALIGN_BYTES)])
@@ -96,43 +97,101 @@ class Damage(NamedTuple):
     why: str
 
 
-def encode(
-    records: Sequence[Appended], base_lsn: int, durable_lsn: int | None, time_ns: int, salt: int
-) -> bytes:
-    """One frame; no records make a sync mark.  The caller keeps within the limits (see `split`).
+class EncodedRecords:
+    """The records of a batch as bytes, cut into the frames that they will have.
 
-    :param durable_lsn: None for the LSN of the last record.
+    A frame ends before it would pass `FRAME_TARGET_BYTES`; a larger record has a frame of its own.
+
+    :ivar frames: their records, in order.
+    :ivar newest: those of the last frame, ``newest_bytes`` their size; as if it were full before
+        there is one.
+    :ivar heap_bytes: of the data in that.
+    :ivar names: of the tubes that the records define.
     """
-    rows = []
-    heap = []
-    heap_len = 0
-    for record in records:
-        # As `JobImage.data` without a call.
-        data = record.body if type(record) is JobImage and record.tags is None else record.data
-        if data:
-            rows.append(record.encode((heap_len, len(data), zlib.crc32(data))))
-            heap.append(data)
-            heap_len += len(data)
-        else:
-            rows.append(record.encode(NO_DATA))
-    array = b"".join(rows)
+
+    __slots__ = ("_full_bytes", "frames", "heap_bytes", "names", "newest", "newest_bytes")
+
+    def __init__(self) -> None:
+        self.frames: list[list[Piece]] = []
+        self.newest: list[Piece] = []
+        self.newest_bytes, self._full_bytes = FRAME_TARGET_BYTES, -FRAME_TARGET_BYTES
+        self.heap_bytes = 0
+        self.names: dict[int, bytes] = {}
+
+    @property
+    def size(self) -> int:
+        """Bytes of the records, data included."""
+        return self._full_bytes + self.newest_bytes
+
+    def has_room(self, size: int) -> bool:
+        """Whether so many bytes fit into the newest frame."""
+        return self.newest_bytes + size <= FRAME_TARGET_BYTES
+
+    def begin_frame(self) -> None:
+        newest: list[Piece] = []
+        self.frames.append(newest)
+        self._full_bytes += self.newest_bytes
+        self.newest, self.newest_bytes, self.heap_bytes = newest, 0, 0
+
+    def append(self, record: Record) -> None:
+        self.append_whole((record,))
+
+    def append_whole(self, records: Sequence[Record]) -> None:
+        """Append records that one frame has to hold: all, or none."""
+        size = sum_bytes(records)
+        if self.newest_bytes and not self.has_room(size):
+            self.begin_frame()
+        pieces: list[Piece] = []
+        heap_bytes = self.heap_bytes
+        for record in records:
+            data = record.data
+            place = (heap_bytes, len(data), zlib.crc32(data)) if data else NO_DATA
+            pieces.append((record.encode(place), data))
+            heap_bytes += len(data)
+            if isinstance(record, TubeDef):
+                # Should this be done again, nothing is different.
+                self.names[record.tube_id] = record.name
+        newest_bytes = self.newest_bytes + size
+        self.newest.extend(pieces)
+        self.newest_bytes, self.heap_bytes = newest_bytes, heap_bytes
+
+
+def sum_bytes(records: Sequence[Record]) -> int:
+    """The bytes of records, data included."""
+    return sum([RECORD_BYTES + record.data_bytes for record in records])
+
+
+def encode(
+    records: Sequence[Record], base_lsn: int, durable_lsn: int | None, time_ns: int, salt: int
+) -> bytes:
+    """One frame; no records make a sync mark.  The caller keeps within the limits."""
+    encoded = EncodedRecords()
+    encoded.append_whole(records)
+    array, heap = join(encoded.newest)
     n_rec = len(array) // RECORD_BYTES
-    if durable_lsn is None:
-        durable_lsn = base_lsn + n_rec - 1
-    pieces = heap if heap_len >= PIECEWISE_BYTES else (b"".join(heap),)
-    return assemble(array, pieces, n_rec, base_lsn, durable_lsn, time_ns, salt)
+    return assemble(array, heap, n_rec, base_lsn, durable_lsn, time_ns, salt)
 
 
-def records_in(frame: bytes) -> int:
-    """How many records a frame has that `encode` made."""
-    return int(U32.unpack_from(frame, _N_REC_AT)[0])
+def join(pieces: Sequence[Piece]) -> tuple[bytes, Sequence[bytes]]:
+    """Return the record array of a frame and its heap, which if it is large stays in pieces."""
+    if len(pieces) == 1:
+        # A lone client's.
+        return pieces[0][0], (pieces[0][1],)
+    records, heap = zip(*pieces, strict=True) if pieces else ((), ())
+    is_small = sum(map(len, heap)) < PIECEWISE_BYTES
+    return b"".join(records), (b"".join(heap),) if is_small else heap
 
 
 def assemble(
-    array: Buffer, heap: Sequence[Buffer], n_rec: int, base_lsn: int, durable_lsn: int,
+    array: Buffer, heap: Sequence[Buffer], n_rec: int, base_lsn: int, durable_lsn: int | None,
     time_ns: int, salt: int, rec_size: int = RECORD_BYTES, flags: int = 0,
 ) -> bytes:  # fmt: skip
-    """A frame around a record array and a heap, in pieces, that are already bytes."""
+    """A frame around a record array and a heap, in pieces, that are already bytes.
+
+    :param durable_lsn: None for the LSN of the last record.
+    """
+    if durable_lsn is None:
+        durable_lsn = base_lsn + n_rec - 1
     heap_len = heap_crc = 0
     for piece in heap:
         heap_len += len(piece)
@@ -145,37 +204,6 @@ def assemble(
     )  # fmt: skip
     hdr_crc = zlib.crc32(checked).to_bytes(4, "little")
     return b"".join((FRAME_MAGIC, hdr_crc, checked, array, *heap, _PADDING[padding]))
-
-
-def split(
-    records: Sequence[Appended], whole: Sequence[Span] = ()
-) -> Iterator[Sequence[Appended]]:  # fmt: skip
-    """Cut a batch into parts that make one frame each.  A part ends before it would pass
-    `FRAME_TARGET_BYTES`; a larger record has a frame of its own.
-
-    :param whole: parts that are not cut, ascending: each is treated as one large record.
-    """
-    start = size = 0
-    for at, stop in _pieces(len(records), whole):
-        own = sum([RECORD_BYTES + record.data_bytes for record in records[at:stop]])
-        if at > start and (size + own > FRAME_TARGET_BYTES or stop - start > MAX_FRAME_RECORDS):
-            yield records[start:at]
-            start, size = at, 0
-        size += own
-    if start < len(records):
-        yield records[start:]
-
-
-def _pieces(count: int, whole: Sequence[Span]) -> Iterator[Span]:
-    """:return: what is not cut, in order: single records, and the parts that are ``whole``."""
-    at = 0
-    for start, stop in whole:
-        for single in range(at, start):
-            yield single, single + 1
-        yield start, stop
-        at = stop
-    for single in range(at, count):
-        yield single, single + 1
 
 
 def decode(

@@ -1,28 +1,19 @@
 """The bytes of one segment after its header: frames, one after the other, then the seal."""
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Final
+from typing import Final, TypeAlias
 
 from beanstalk_twisted.binlog.batches import RehomedFrame
-from beanstalk_twisted.binlog.cold import Appended, Run
-from beanstalk_twisted.binlog.records.jobs import JobImage, Kind
-from beanstalk_twisted.binlog.records.others import (
-    JOB_ID,
-    JOB_KINDS,
-    TS_NS,
-    TYPE,
-    Raw,
-    Seal,
-    TubeDef,
-)
+from beanstalk_twisted.binlog.records.jobs import Kind
+from beanstalk_twisted.binlog.records.others import JOB_KINDS, Seal
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
-    FRAME_TARGET_BYTES,
     INDEX_ENTRY_BYTES,
     INDEX_STRIDE_BYTES,
-    MAX_FRAME_RECORDS,
+    KIND_ID_AND_TIME,
+    RECORD_BYTES,
     SEAL_HEAD,
     SEGMENT_HEADER_BYTES,
     TRAILER,
@@ -43,6 +34,9 @@ NO_SPAN: Final = (1 << 64, -(1 << 64))
 
 Place = tuple[int, int, int]
 """Where a frame begins, the LSN of its first record, and its time."""
+
+Fact: TypeAlias = tuple[int, int, int]
+"""Type, job id and time of a record, as `format.KIND_ID_AND_TIME` unpacks them."""
 
 
 class SegmentIndex:
@@ -81,20 +75,23 @@ class SegmentIndex:
         """Whether a job was changed in it; a copy changes nothing."""
         return not CHANGES.isdisjoint(self._types)
 
-    def add(self, places: Sequence[Place], end: int, records: Sequence[Appended]) -> None:
+    def add(
+        self, places: Sequence[Place], end: int, facts: Iterable[Fact],
+        names: Mapping[int, bytes],
+    ) -> None:  # fmt: skip
         """New frames, and what is in them: as a rule one of one or two records; they end at
         ``end``.
+
+        :param names: of the tubes that are defined in them.
         """
         types = self._types.copy()
         first, last = self._jobs
         oldest, newest = self._times
         encoded_bytes = self.encoded_bytes
-        for record in records:
-            kind = record.kind
+        for kind, job_id, ts_ns in facts:
             types[kind] = types.get(kind, 0) + 1
-            if type(record) is JobImage:
+            if kind in JOB_KINDS:
                 # `min` and `max` take longer than all else here.
-                job_id, ts_ns = record.job_id, record.ts_ns
                 if job_id > last:
                     last = job_id
                 if job_id < first:
@@ -103,34 +100,16 @@ class SegmentIndex:
                     newest = ts_ns
                 if ts_ns < oldest:
                     oldest = ts_ns
-            elif isinstance(record, TubeDef):
-                # Should this be done again, nothing is different.
-                self.tubes[record.tube_id] = record.name
-                encoded_bytes += TUBE_IN_SEAL_BYTES + len(record.name)
-            elif isinstance(record, Run):
-                types[kind] += record.n_rec - 1
-                first, last = min(first, record.first_id), max(last, record.last_id)
-                oldest, newest = min(oldest, record.ts_ns), max(newest, record.ts_ns)
+        if names:
+            # Should this be done again, nothing is different.
+            self.tubes.update(names)
+            encoded_bytes += sum([TUBE_IN_SEAL_BYTES + len(name) for name in names.values()])
         jobs, times, indexed = (first, last), (oldest, newest), self.indexed
         if places and (
             not indexed or places[-1][0] - self._frames[indexed - 1][0] >= INDEX_STRIDE_BYTES
         ):
             indexed = self._index(places)
             encoded_bytes += INDEX_ENTRY_BYTES * (indexed - self.indexed)
-        self.end, self.indexed, self._types, self._jobs, self._times, self.encoded_bytes = (
-            end, indexed, types, jobs, times, encoded_bytes,
-        )  # fmt: skip
-
-    def add_rehomed(self, places: Sequence[Place], end: int, records: Iterable[Raw]) -> None:
-        types = self._types.copy()
-        (first, last), (oldest, newest) = self._jobs, self._times
-        for raw in records:
-            types[raw[TYPE]] = types.get(raw[TYPE], 0) + 1
-            if raw[TYPE] in JOB_KINDS:
-                first, last = min(first, raw[JOB_ID]), max(last, raw[JOB_ID])
-                oldest, newest = min(oldest, raw[TS_NS]), max(newest, raw[TS_NS])
-        jobs, times, indexed = (first, last), (oldest, newest), self._index(places)
-        encoded_bytes = self.encoded_bytes + INDEX_ENTRY_BYTES * (indexed - self.indexed)
         self.end, self.indexed, self._types, self._jobs, self._times, self.encoded_bytes = (
             end, indexed, types, jobs, times, encoded_bytes,
         )  # fmt: skip
@@ -192,27 +171,27 @@ class Framing:
         return self.index.end
 
     def add(
-        self, records: Sequence[Appended], base_lsn: int, time_ns: int,
-        durable_lsn: int | None = None, all_bytes: int = 0, whole: Sequence[frames.Span] = (),
+        self, records: frames.EncodedRecords, base_lsn: int, time_ns: int,
+        durable_lsn: int | None = None,
     ) -> list[bytes]:  # fmt: skip
         """:param base_lsn: the first record's LSN, the others' follow.
         :param durable_lsn: the watermark; by default each frame vouches for itself, since nobody
             sees it before all of it is durable.
-        :param all_bytes: what the records take, data included, if that is known.
-        :param whole: see `frames.split`.
-        :return: the frames, as few as the limits allow.
         """
         made: list[bytes] = []
-        places, end = [], self.index.end
-        is_one = 0 < all_bytes <= FRAME_TARGET_BYTES and len(records) <= MAX_FRAME_RECORDS
-        for part in (records,) if is_one else frames.split(records, whole):
-            if made:
-                base_lsn += frames.records_in(made[-1])
-            frame = frames.encode(part, base_lsn, durable_lsn, time_ns, self._salt)
+        places: list[Place] = []
+        facts: list[Iterable[Fact]] = []
+        end = self.index.end
+        for pieces in records.frames:
+            array, heap = frames.join(pieces)
+            n_rec = len(array) // RECORD_BYTES
+            frame = frames.assemble(array, heap, n_rec, base_lsn, durable_lsn, time_ns, self._salt)
             made.append(frame)
             places.append((end, base_lsn, time_ns))
+            facts.append(KIND_ID_AND_TIME.iter_unpack(array))
             end += len(frame)
-        self.index.add(places, end, records)
+            base_lsn += n_rec
+        self.index.add(places, end, chain.from_iterable(facts), records.names)
         return made
 
     def add_rehomed(self, moved: Sequence[RehomedFrame]) -> list[bytes]:
@@ -225,8 +204,7 @@ class Framing:
             places.append((end, frame.base_lsn, frame.time_ns))
             end += len(made[-1])
         # One frame's records at a time: as tuples they take several times their bytes.
-        records = chain.from_iterable(map(RehomedFrame.raw_records, moved))
-        self.index.add_rehomed(places, end, records)
+        self.index.add(places, end, chain.from_iterable(map(RehomedFrame.facts, moved)), {})
         return made
 
     def mark(self, next_lsn: int, time_ns: int, durable_lsn: int) -> bytes:

@@ -31,11 +31,10 @@ from beanstalk_twisted.binlog.segments.format import (
     archive_name,
     decode_segment_header,
 )
-from beanstalk_twisted.binlog.segments.framing import SegmentIndex
 from beanstalk_twisted.binlog.segments.seals import IndexedFrame, SealIndex, decode_seal
 from tests.binlog import independent_reader
 from tests.binlog.archived import archive_for
-from tests.binlog.scribe import DEFAULT_TUBE, T0, UUID, Files, Scribe, flipped, put
+from tests.binlog.scribe import DEFAULT_TUBE, T0, UUID, Files, Scribe, flipped, index_of, put
 from tests.storage.test_opening import Started
 
 LARGE = b"x" * 5000
@@ -130,9 +129,7 @@ def test_a_segment_that_nothing_says_the_end_of_has_no_entry() -> None:
 
 
 def test_a_seal_is_read_as_it_is_written() -> None:
-    index = SegmentIndex()
-    index.add([(4096, 1, T0)], 9000, [TubeDef(7, b"mail", T0), put(4), put(2)])
-    data = index.encode()
+    data = index_of(TubeDef(7, b"mail", T0), put(4), put(2)).encode()
     found = decode_seal(data)
     assert found is not None and found.encode() == data
     assert found.jobs == (2, 4) and found.tubes == {7: b"mail"}

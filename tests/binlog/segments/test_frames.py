@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from beanstalk_twisted.binlog.reading.searching import resynchronise
 from beanstalk_twisted.binlog.records.jobs import JobImage, Kind
 from beanstalk_twisted.binlog.records.others import (
+    DATA_LEN,
+    JOB_ID,
     CleanStop,
     Counters,
     NotUnderstood,
@@ -25,12 +27,19 @@ from beanstalk_twisted.binlog.segments.format import (
     FRAME_TARGET_BYTES,
     MAX_FRAME_BYTES,
     MAX_FRAME_RECORDS,
+    RECORD,
     RECORD_BYTES,
 )
-from beanstalk_twisted.binlog.segments.frames import PIECEWISE_BYTES, Damage, Frame, Incomplete
+from beanstalk_twisted.binlog.segments.frames import (
+    PIECEWISE_BYTES,
+    Damage,
+    EncodedRecords,
+    Frame,
+    Incomplete,
+)
 from beanstalk_twisted.binlog.tags import Tags
 from tests.binlog import independent_reader
-from tests.binlog.scribe import DEFAULT_TUBE, SALT, T0, delete, flipped, image, put
+from tests.binlog.scribe import DEFAULT_TUBE, SALT, T0, delete, encoded, flipped, image, put
 from tests.binlog.segments.test_format import U32
 from tests.binlog.test_records import any_record
 from tests.sampling import share
@@ -264,27 +273,34 @@ assert PER_FRAME < MAX_FRAME_RECORDS
     ids=["nothing", "full", "a byte more", "three halves", "large", "large in between", "small"],
 )
 def test_a_frame_ends_before_it_passes_its_size(records: list[Record], expected: list[int]) -> None:
-    assert [len(run) for run in frames.split(records)] == expected
+    assert lengths(encoded(*records)) == expected
+
+
+def lengths(records: EncodedRecords) -> list[int]:
+    """How many records each frame has."""
+    return [len(pieces) for pieces in records.frames]
 
 
 def test_what_is_to_stay_whole_is_not_cut() -> None:
-    records = [put(n, b"x" * 400_000) for n in range(9)]
-    runs = [len(run) for run in frames.split(records, whole=[(1, 5), (5, 6), (8, 9)])]
-    assert runs == [1, 4, 2, 2]
-    records = [delete()] * (MAX_FRAME_RECORDS + 5)
-    runs = [len(run) for run in frames.split(records, whole=[(2, MAX_FRAME_RECORDS + 2)])]
-    assert runs == [2, MAX_FRAME_RECORDS, 3]
+    records = encoded(put(0, b"x" * 400_000))
+    for count in (4, 1, 1, 1, 1):
+        records.append_whole([put(n, b"x" * 400_000) for n in range(count)])
+    assert lengths(records) == [1, 4, 2, 2]
+    records = encoded(delete(), delete())
+    records.append_whole([delete()] * MAX_FRAME_RECORDS)
+    records.append(delete())
+    assert lengths(records) == [2, MAX_FRAME_RECORDS, 1]
 
 
 @given(st.lists(st.integers(0, FRAME_TARGET_BYTES * 2), max_size=8))
 def test_splitting_loses_no_record_and_keeps_the_order(lengths: list[int]) -> None:
     block = bytes(FRAME_TARGET_BYTES * 2)
-    records = [put(n, block[:length]) for n, length in enumerate(lengths, start=1)]
-    runs = list(frames.split(records))
-    assert [r for run in runs for r in run] == records
-    for run in runs:
-        size = sum(RECORD_BYTES + len(record.data) for record in run)
-        assert size <= FRAME_TARGET_BYTES or len(run) == 1
+    records = encoded(*[put(n, block[:length]) for n, length in enumerate(lengths, start=1)])
+    rows = [RECORD.unpack(record) for pieces in records.frames for record, _ in pieces]
+    assert [(row[JOB_ID], row[DATA_LEN]) for row in rows] == [*enumerate(lengths, start=1)]
+    for pieces in records.frames:
+        size = sum(len(record) + len(data) for record, data in pieces)
+        assert size <= FRAME_TARGET_BYTES or len(pieces) == 1
 
 
 # Finding frames behind damage.

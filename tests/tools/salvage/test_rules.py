@@ -9,7 +9,6 @@ import pytest
 from beanstalk_twisted.binlog.reading.survival import Why
 from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, State
 from beanstalk_twisted.binlog.records.others import Pause, Record, Seal
-from beanstalk_twisted.binlog.segments.framing import SegmentIndex
 from binlog_tools.logs.stored import LOST_AND_FOUND, stored_pause
 from binlog_tools.salvage.judging import Doubtful
 from tests.binlog import independent_reader
@@ -24,6 +23,7 @@ from tests.binlog.scribe import (
     edited,
     flipped,
     image,
+    index_of,
     put,
 )
 from tests.tools.salvage.damaging import (
@@ -236,8 +236,7 @@ def test_the_seal_bounds_how_many_doubtful_jobs_were_deleted() -> None:
 
 
 def test_a_seal_that_was_re_homed_says_nothing_of_the_segment_it_is_in_now() -> None:
-    other = SegmentIndex()
-    other.add([], 0, [put(number) for number in range(50)])
+    other = index_of(*[put(number) for number in range(50)])
     files = killed([put(1)], [Seal(T0, other.encode())], [delete(1)], [put(2)])
     found = salvaged(with_bad_records(files, ONE, 3))
     assert found.judgements[1].why is Why.DELETED
@@ -256,8 +255,7 @@ def test_the_job_ids_in_a_seal_prove_that_a_body_is_not_in_its_segment() -> None
 
 def test_a_re_homed_seal_proves_nothing_of_what_follows_it() -> None:
     """It counts all of its segment up to itself, but more records follow."""
-    moved = SegmentIndex()
-    moved.add([], 0, [DEFAULT_TUBE, put(1, b"first body"), put(2)])
+    moved = index_of(DEFAULT_TUBE, put(1, b"first body"), put(2))
     files = killed(
         [put(1, b"first body"), put(2)], [Seal(T0, moved.encode())],
         [update(1, b"other body"), delete(2)], [BURIED],
