@@ -5,6 +5,7 @@ Differs from beanstalkd: a TTR always ends, and whoever gets a job back hears RE
 deadline met to the microsecond is forgotten (prot.c, conn_timeout).
 """
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -43,7 +44,7 @@ REFUSED: Final[Answer] = UNAUTHORIZED, 0
 """To a command that its connection has no right to, or that a limit of its identity refuses."""
 
 
-def leave(outbox: list[tuple[Session, Answer]], session: Session, answer: Answer) -> None:
+def leave(outbox: deque[tuple[Session, Answer]], session: Session, answer: Answer) -> None:
     """Leave an answer for a session; its next command waits until this is delivered."""
     session.has_answer = True
     outbox.append((session, answer))
@@ -64,7 +65,7 @@ class Reservations:
     """
 
     def __init__(self, state: QueueState, changes: Changes, tally: Tally) -> None:
-        self.outbox: list[tuple[Session, Answer]] = []
+        self.outbox: deque[tuple[Session, Answer]] = deque()
         self.state = state
         self.changes = changes
         self.tally = tally

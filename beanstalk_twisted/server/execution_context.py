@@ -116,6 +116,7 @@ class Observer(Protocol):
 class ExecutionContext:
     """What all executors of a server have in common.
 
+    :ivar deliver: called when the queue has answers for other sessions.
     :ivar gate: asked before bodies are taken; None without an access file.
     :ivar late: by session, called with the answer that its command gets later.
     :ivar wrong: called with a session, a wrong line of it, and the reply.
@@ -131,17 +132,15 @@ class ExecutionContext:
     """
 
     def __init__(
-        self, queue: WorkQueue, now_ns: Callable[[], int], deliver: Callable[[], None],
-        failed: Callable[[bytes, bool], Answer],
-    ) -> None:  # fmt: skip
-        """:param deliver: called when the queue has answers for other sessions.
-        :param failed: called with the line of a command that has failed, and whether it
-            only looks, while its exception is being handled; returns what to answer.
+        self, queue: WorkQueue, now_ns: Callable[[], int], failed: Callable[[bytes, bool], Answer]
+    ) -> None:
+        """:param failed: called with the line of a command that has failed, and whether it only
+        looks, while its exception is being handled; returns what to answer.
         """
         self.queue = queue
         self.methods = methods_of(queue)
         self.now_ns = now_ns
-        self.deliver = deliver
+        self.deliver: Callable[[], None]
         self.failed = failed
         self.durability = Durability(queue.state.bodies.room)
         self.observer: Observer | None = None

@@ -56,7 +56,8 @@ class Place:
         self.delivered: list[bytes] = []
         self.failures: list[tuple[bytes, bool]] = []
         self.queue = WorkQueue(cast(Any, None), COUNTERS, LARGEST)
-        self.context = ExecutionContext(self.queue, self.look, self.deliver, self.failed)
+        self.context = ExecutionContext(self.queue, self.look, self.failed)
+        self.context.deliver = self.deliver
         self.session = self.queue.connect()
         self.replies = ReplyQueue(self.context.durability, self, cast(Any, None))
         self.executor = Executor(self.context, dialect, self.session, self.replies)

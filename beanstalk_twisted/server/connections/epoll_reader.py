@@ -372,7 +372,9 @@ class EpollReader:
 
     def _look(self) -> bool:
         if not self._epoll.closed:
-            self._ready.extend(reversed(self._epoll.poll(0, MAX_READS)))
+            # Nothing is left when this is called.
+            self._ready = self._epoll.poll(0, MAX_READS)
+            self._ready.reverse()
         return bool(self._ready)
 
     def _turn(self, now_ns: int) -> bool:
