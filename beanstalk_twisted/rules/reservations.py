@@ -243,10 +243,9 @@ class Reservations:
 
     def match(self, tube: Tube, now_ns: int) -> None:
         """Give ready jobs to waiting sessions, the first job to who has waited longest."""
-        while tube.waiting and not tube.is_closed:
+        while tube.waiting and tube.ready.count and not tube.is_closed:
             session = tube.first_waiter()
-            if not tube.ready.count or not isinstance(session, Session):
-                return
+            assert isinstance(session, Session)
             job = self.state.jobs.job(tube.ready.first_id())
             if session.is_doubtful and self.ends_wait(session):
                 continue

@@ -378,11 +378,10 @@ class Connection:
     def _go_on(self) -> None:
         """Carry out what waits, if nothing holds it up any more."""
         self._update_pause()
-        now_ns = self._context.now_ns()
         if self._incoming is not None or self._input:
-            self._begun_ns = now_ns
+            self._begun_ns = self._context.now_ns()
         if self._input and not self.paused:
-            self.received(b"", now_ns)
+            self.received(b"", self._begun_ns)
         elif not self._is_reading:
             self._watch_input()
         if self._is_leaving or self._is_half_closed:
