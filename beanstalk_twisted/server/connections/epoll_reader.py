@@ -312,15 +312,10 @@ class EpollReader:
         """Return the epoll's, which can be read when one of its sockets can; -1 when closed."""
         return -1 if self._epoll.closed else self._epoll.fileno()
 
-    def doRead(self) -> None:
-        if self._next_call is None:
-            self._begin()
-
     @fail_stop
-    def _begin(self) -> None:
-        if not self._ready:
-            self._look()
-        self._take_turns()
+    def doRead(self) -> None:
+        if self._next_call is None and self._look():
+            self._take_turns()
 
     def _take_turns(self) -> None:
         now_ns = self._now_ns()
