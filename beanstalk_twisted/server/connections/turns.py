@@ -80,7 +80,7 @@ class TurnScheduler:
     def begin_turn(self, connections: int) -> None:
         """Divide the turn among the connections that have sent something."""
         self.is_in_turn = True
-        self._context.divide(max(1, connections))
+        self._context.divide(connections)
 
     def end_turn(self) -> bool:
         """Have the disk begin, then send replies, one right after the other.
