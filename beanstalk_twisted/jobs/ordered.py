@@ -159,9 +159,6 @@ class OrderedJobs:
         first = self._majors[0][0], self._ids[0][0]
         return first < (other._majors[0][0], other._ids[0][0])
 
-    def first_pair(self) -> tuple[int, int] | None:
-        return (self._majors[0][0], self._ids[0][0]) if self.count else None
-
     def last(self) -> int | None:
         return self._majors[-1][-1] << 64 | self._ids[-1][-1] if self.count else None
 
