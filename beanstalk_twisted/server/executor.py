@@ -118,7 +118,8 @@ class Executor:
                 if command.takes_job:
                     if command.is_collected:
                         return LEFT
-                    start, size = end, args[3]
+                    start = end
+                    size: int = args[3]
                     end += size + len(CRLF)
                     if has_junk or end > len(data) or size > queue.max_job_bytes:
                         answer = self._leave_or_refuse(line, parsed, start)
