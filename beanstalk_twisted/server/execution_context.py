@@ -12,6 +12,7 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.reservations import NO_ROOM, Answer
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.server.reply_queue import Durability
+from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.wire.dialects import Parsed
 from beanstalk_twisted.wire.extensions import BY_OPERATION
 from beanstalk_twisted.wire.replies import Reply
@@ -131,7 +132,7 @@ class ExecutionContext:
     """
 
     def __init__(
-        self, queue: WorkQueue, now_ns: Callable[[], int], deliver: Callable[[], None],
+        self, queue: WorkQueue, clock: LogClock, deliver: Callable[[], None],
         failed: Callable[[bytes, bool], Answer],
     ) -> None:  # fmt: skip
         """:param deliver: called when the queue has answers for other sessions.
@@ -140,7 +141,7 @@ class ExecutionContext:
         """
         self.queue = queue
         self.methods = methods_of(queue)
-        self.now_ns = now_ns
+        self.clock = clock
         self.deliver = deliver
         self.failed = failed
         self.durability = Durability(queue.state.bodies.room)

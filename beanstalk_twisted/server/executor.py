@@ -164,14 +164,14 @@ class Executor:
                 return STOPPED
             if at == len(data):
                 return ALL
-            now_ns = context.now_ns()
+            now_ns = context.clock.now_ns()
             if now_ns > ends_ns:
                 return STOPPED
 
     def _note_time(self, begun_ns: int) -> None:
         times, command = self._context.times, self._command
         if times is not None and command is not None:
-            times.note(command.name, self._context.now_ns() - begun_ns)
+            times.note(command.name, self._context.clock.now_ns() - begun_ns)
 
     def _announce(
         self, observer: Observer, line: bytes, parsed: Parsed, body: bytes | None,

@@ -20,6 +20,7 @@ from beanstalk_twisted.server.reply_queue import (
     MAX_JOINED_BYTES,
     ReplyQueue,
 )
+from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.wire import v1
 from beanstalk_twisted.wire.commands import COUNTERS
 from beanstalk_twisted.wire.dialects import MODERN, Dialect, Parsed
@@ -49,14 +50,17 @@ class Place:
     """A queue, one connection's executor, and what it says."""
 
     def __init__(self, step_ns: int = 0, dialect: Dialect = MODERN) -> None:
-        self.now_ns = 0
+        # The clock looks once before it is asked.
+        self.now_ns = -step_ns
         self.step_ns = step_ns
         self.sent: list[bytes] = []
         self.pieces: list[bytes] = []
         self.delivered: list[bytes] = []
         self.failures: list[tuple[bytes, bool]] = []
         self.queue = WorkQueue(cast(Any, None), COUNTERS, LARGEST)
-        self.context = ExecutionContext(self.queue, self.look, self.deliver, self.failed)
+        self.context = ExecutionContext(
+            self.queue, LogClock(lambda: self.now_ns, self.look), self.deliver, self.failed
+        )
         self.session = self.queue.connect()
         self.replies = ReplyQueue(self.context.durability, self, cast(Any, None))
         self.executor = Executor(self.context, dialect, self.session, self.replies)

@@ -134,14 +134,14 @@ class TurnScheduler:
         resting = self._resting
         if resting:
             self.begin_turn(len(resting))
-            ends_ns = self._context.now_ns() + TURN_NS
+            ends_ns = self._context.clock.now_ns() + TURN_NS
             for _ in range(len(resting)):
                 connection = resting.popleft()
                 try:
                     connection.rested()
                 except Exception:
                     connection.break_off()
-                if self._context.now_ns() > ends_ns:
+                if self._context.clock.now_ns() > ends_ns:
                     break
             self.end_turn()
         if resting:
@@ -166,10 +166,10 @@ class TurnScheduler:
         if self._is_delivering or not outbox:
             return
         self._is_delivering = True
-        ends_ns = context.now_ns() + TURN_NS
+        ends_ns = context.clock.now_ns() + TURN_NS
         delivered = 0
         try:
-            while delivered < len(outbox) and (not delivered or context.now_ns() <= ends_ns):
+            while delivered < len(outbox) and (not delivered or context.clock.now_ns() <= ends_ns):
                 session, answer = outbox[delivered]
                 delivered += 1
                 session.has_answer = False
