@@ -90,7 +90,8 @@ class Executor:
         context, session = self._context, self._session
         queue, observer = context.queue, context.observer
         counts = queue.tally.commands
-        self.line = b""
+        line = self.line = b""
+        parsed: Parsed | None = None
         at = self.at = index = last = 0
         lines = NO_LINES
         while True:
@@ -99,12 +100,14 @@ class Executor:
                 index, last = 0, len(lines) - 1
                 if not last:
                     return LEFT
-            line = lines[index]
+            newest, line = line, lines[index]
             index += 1
             if len(line) > MAX_LINE_BYTES - len(CRLF):
                 return LEFT
             end = at + len(line) + len(CRLF)
-            parsed = self._remembered.get(line)
+            if line != newest:
+                # Who does not wait for replies repeats itself.
+                parsed = self._remembered.get(line)
             answer: Answer | None = None
             if parsed is None:
                 parsed = self._parse(line)
