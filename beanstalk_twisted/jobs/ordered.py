@@ -140,9 +140,6 @@ class OrderedJobs:
             gone += 1
         self._drop(0, gone)
 
-    def add_key(self, key: int) -> bool:
-        return self.add(key >> 64, key & ID_MASK)
-
     def discard_key(self, key: int) -> None:
         self.discard(key >> 64, key & ID_MASK)
 

@@ -56,8 +56,7 @@ class Dialect:
         self._prefixes = re.compile(b"|".join(map(_beginning, self._first_forms)))
         self._with_jobs = {row.name.encode(): row for row in rows if row.has_jobs}
         self._by_id = {row.prefix.strip(): row for row in rows if row.fields == (JOB_ID,)}
-        releases = [row for row in rows if row.fields == _RELEASE_FIELDS]
-        self._release = releases[0] if releases else None
+        self._release = next((row for row in rows if row.fields == _RELEASE_FIELDS), None)
         self._tagged_put = tagged_put
         self.remembered: dict[bytes, Parsed] = {}
 
