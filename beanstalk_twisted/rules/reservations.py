@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from beanstalk_twisted.binlog.records.jobs import GONE, RESERVED, Kind, Reason, State
-from beanstalk_twisted.jobs.job import CLIENT, NS, Job
+from beanstalk_twisted.jobs.job import CLIENT, NS, RESERVE, Job
 from beanstalk_twisted.jobs.queues import DueTimes, JobTimes
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
@@ -21,7 +21,6 @@ from beanstalk_twisted.rules.statistics import Tally
 from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.replies import NO_JOBS, UNAUTHORIZED, Reply
 
-RESERVE: Final = Kind.RESERVE
 SAFETY_MARGIN_NS: Final = 1 * NS
 """A worker hears DEADLINE_SOON in the last second of a TTR (beanstalkd prot.c, SAFETY_MARGIN)."""
 

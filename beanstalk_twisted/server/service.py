@@ -119,7 +119,7 @@ class BeanstalkService(Service):
         self.queue.connections.facts = self._sessions.facts
         self.queue.tell_wall_clock(clock.wall_offset_ns)
         self.fail_stop = FailStop(self._end_process, is_armed=False)
-        self.context = ExecutionContext(self.queue, self.now_ns, self._answer_failure)
+        self.context = ExecutionContext(self.queue, clock, self._answer_failure)
         self.context.wrong = self._anomalies.note_wrong
         self.context.http_came = self._anomalies.note_http
         self.context.slow, self.context.slow_ns = self._anomalies.note_slow, settings.slow_ns
@@ -195,7 +195,7 @@ class BeanstalkService(Service):
         if self.has_hub:
             reactor = cast(HubReactor, self._reactor)
             self.connections.hub = EpollReader(
-                reactor, self.now_ns, turns.begin_turn, turns.end_turn, self.fail_stop,
+                reactor, self.clock, turns.begin_turn, turns.end_turn, self.fail_stop,
                 self.settings.slow_ns, busy_poll_us=self.settings.busy_poll_us,
             )  # fmt: skip
 

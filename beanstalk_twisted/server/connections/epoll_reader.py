@@ -12,6 +12,7 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.server.connections.output import is_plain
 from beanstalk_twisted.server.execution_context import NEVER_NS, TURN_NS, US
+from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.fail_stop import FailStop, fail_stop
 from beanstalk_twisted.storage.io_thread import Clock, Timer
 
@@ -216,7 +217,7 @@ class EpollReader:
     """
 
     def __init__(
-        self, reactor: HubReactor, now_ns: Callable[[], int],
+        self, reactor: HubReactor, clock: LogClock,
         begin_turn: Callable[[int], None], end_turn: Callable[[], bool], fail_stop: FailStop,
         slow_ns: int = NEVER_NS, slow: Callable[[Any, int], None] = was_slow,
         busy_poll_us: int = 0,
@@ -230,7 +231,7 @@ class EpollReader:
         self.fail_stop = fail_stop
         self._slow_ns = slow_ns
         self._slow = slow
-        self._now_ns = now_ns
+        self._clock = clock
         self._ready: list[tuple[int, int]] = []
         self._reactor = reactor
         self._begin_turn = begin_turn
@@ -318,7 +319,7 @@ class EpollReader:
             self._take_turns()
 
     def _take_turns(self) -> None:
-        now_ns = self._now_ns()
+        now_ns = self._clock.now_ns()
         ends_ns = now_ns + AGAIN_NS
         while True:
             ready = self._ready
@@ -326,7 +327,7 @@ class EpollReader:
             if not self._turn(now_ns):
                 break
             is_lone = self._busy_poll.take(socket)
-            now_ns = self._now_ns()
+            now_ns = self._clock.now_ns()
             if now_ns >= ends_ns:
                 if is_lone:
                     self._call_soon()
@@ -346,7 +347,7 @@ class EpollReader:
     @fail_stop
     def _go_on(self) -> None:
         self._next_call = None
-        if self._ready or self._look_on(self._now_ns()):
+        if self._ready or self._look_on(self._clock.now_ns()):
             self._take_turns()
 
     def _look_on(self, now_ns: int) -> bool:
@@ -360,7 +361,7 @@ class EpollReader:
         is_found = False
         for _ in range(limit_us):
             is_found = self._look()
-            if is_found or self._now_ns() >= ends_ns:
+            if is_found or self._clock.now_ns() >= ends_ns:
                 break
         self._busy_poll.note(is_found)
         return is_found
@@ -377,7 +378,7 @@ class EpollReader:
 
         :return: whether another turn may follow immediately.
         """
-        ready, clock_ns = self._ready, self._now_ns
+        ready, clock = self._ready, self._clock
         ends_ns = now_ns + LIMIT_NS
         self._begin_turn(len(ready))
         while ready:
@@ -387,7 +388,7 @@ class EpollReader:
                 # A connection may have ended since it was found ready.
                 if descriptor in self._ports:
                     self._accept(descriptor)
-                    now_ns = clock_ns()
+                    now_ns = clock.now_ns()
                 continue
             began_ns = now_ns
             try:
@@ -399,7 +400,7 @@ class EpollReader:
                 # One that was paused and resumed meanwhile is registered.
                 with suppress(FileExistsError):
                     self._epoll.register(descriptor, READABLE)
-            now_ns = clock_ns()
+            now_ns = clock.now_ns()
             if now_ns > ends_ns:
                 # Whatever is slow ends here: it takes no look of its own.
                 if now_ns - began_ns > self._slow_ns:

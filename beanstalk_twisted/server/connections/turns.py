@@ -136,14 +136,14 @@ class TurnScheduler:
         resting = self._resting
         if resting:
             self.begin_turn(len(resting))
-            ends_ns = self._context.now_ns() + TURN_NS
+            ends_ns = self._context.clock.now_ns() + TURN_NS
             for _ in range(len(resting)):
                 connection = resting.popleft()
                 try:
                     connection.rested()
                 except Exception:
                     connection.break_off()
-                if self._context.now_ns() > ends_ns:
+                if self._context.clock.now_ns() > ends_ns:
                     break
             self.end_turn()
         if resting:
@@ -168,7 +168,7 @@ class TurnScheduler:
         self._is_delivering = True
         # As `fail_stop`, without another call for each late answer.
         try:
-            ends_ns = context.now_ns() + TURN_NS
+            ends_ns = context.clock.now_ns() + TURN_NS
             while outbox:
                 session, answer = outbox.popleft()
                 session.has_answer = False
@@ -177,7 +177,7 @@ class TurnScheduler:
                 connection = self._connections.get(session)
                 if connection is not None:
                     connection.answer_late(answer)
-                if outbox and context.now_ns() > ends_ns:
+                if outbox and context.clock.now_ns() > ends_ns:
                     self._arm_rest()
                     break
         except BaseException:
@@ -210,14 +210,14 @@ class TurnScheduler:
             if self._timer_due_ns <= due_ns:
                 return
             self._timer.cancel()
-        delay_s = max(0, due_ns - self._context.now_ns()) / NS
+        delay_s = max(0, due_ns - self._context.clock.now_ns()) / NS
         self._timer_due_ns = due_ns
         self._timer = cast("Timer", self._reactor.callLater(delay_s, self._tick))
 
     @fail_stop
     def _tick(self) -> None:
         self._timer = None
-        self._context.queue.tick(self._context.now_ns())
+        self._context.queue.tick(self._context.clock.now_ns())
         self.after_change()
 
 

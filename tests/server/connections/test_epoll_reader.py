@@ -26,6 +26,7 @@ from beanstalk_twisted.server.connections.epoll_reader import (
     SocketSource,
     has_place_in,
 )
+from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.fail_stop import FailStop
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.binlog.memory import MemoryDirectory
@@ -55,7 +56,7 @@ class Bench:
         self.slow: list[tuple[Any, int]] = []
         self.hub = EpollReader(
             cast(Any, self.reactor),
-            self._tell_time,
+            LogClock(lambda: self.now_ns, self._tell_time),
             self._begin_turn,
             self._end_turn,
             FailStop(self.failures.append),
