@@ -25,19 +25,14 @@ A start with any of these ends with exit code 5 and names all of them. `beanstal
 INTRODUCTION: Final = """\
 # Server options
 
-Options of `beanstalk-twisted` and `twistd beanstalk`. Written by `python docs/options.py`; edit
+Options of `beanstalk-twisted` and `twistd beanstalk`. Written by `python docs/options.py` from
 `beanstalk_twisted/daemon/options.py`.
 
-Write names in full: an abbreviated name ends with exit code 5 and a line that has the full one.
-
-A number outside its range is clamped, and the server log says so; a port or a percentage out of
-range and negative numbers are refused. Options of replication need `--replicate`, and
-`--binlog-archive` needs `--binlog`: else they are refused. Of the other options of the binlog
-without `--binlog` the server log says that they have no effect. Earlier versions had more:
-[removed options](#removed-options).
-
-Signals: SIGUSR1 refuses new jobs (drain). SIGHUP reloads the files of `--tubes`, `--access` and TLS
-and reopens the server log. SIGTERM shuts down gracefully; a second one exits immediately.
+A wrong option ends with exit code 5; so do an abbreviated name, a port or a percentage out of
+range, a negative number, options of replication without `--replicate`, and `--binlog-archive`
+without `--binlog`. Any other number out of range is clamped, with a line in the server log. Other
+options of the binlog have no effect without `--binlog`, and the log says so. Signals:
+[Stop and drain](operations.md#stop-and-drain).
 """
 
 

@@ -19,6 +19,7 @@ PICTURES: Final = {
     "architecture.md": {
         "group commit": commit_states.TRANSITIONS,
         "client's connection": CONNECTION,
+        "reserver": RESERVER,
     },
     "replication-log.md": {
         "standby": states.STANDBY,
@@ -26,7 +27,6 @@ PICTURES: Final = {
         "promotion": states.PROMOTION,
         "publisher": states.PUBLISHER,
     },
-    "worker.md": {"reserver": RESERVER},
 }
 
 

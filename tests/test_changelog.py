@@ -5,6 +5,7 @@ Markdown.
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -13,9 +14,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-FRAGMENTS = sorted(
-    path for path in (ROOT / "newsfragments").glob("*.md") if path.name != "README.md"
-)
 KINDS = {
     kind["directory"]: kind
     for kind in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["towncrier"]["type"]
@@ -24,24 +22,28 @@ LIMIT_SECONDS = 60
 
 
 def test_every_fragment_is_named_as_the_release_wants_it() -> None:
-    names = re.compile(rf"\d+\.({'|'.join(KINDS)})(\.\d+)?\.md")
-    assert [path.name for path in FRAGMENTS if not names.fullmatch(path.name)] == []
+    names = re.compile(rf"\d+\.({'|'.join(KINDS)})(\.\d+)?\.md|README\.md")
+    found = [path.name for path in (ROOT / "newsfragments").glob("*.md")]
+    assert "README.md" in found
+    assert [name for name in found if not names.fullmatch(name)] == []
 
 
-def test_the_draft_has_a_heading_for_each_kind_and_a_bullet_for_each_entry() -> None:
+def test_a_release_has_a_heading_for_each_kind_and_keeps_what_was_released(tmp_path: Path) -> None:
     pytest.importorskip("towncrier", reason="towncrier comes with the extra dev")
-    done = subprocess.run(
-        [sys.executable, "-m", "towncrier", "build", "--draft", "--version", "9.9"],
-        cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=True,
+    for name in ("pyproject.toml", "CHANGELOG.md"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / "newsfragments").mkdir()
+    for number, kind in enumerate(KINDS):
+        (tmp_path / f"newsfragments/{number}.{kind}.md").write_text(f"About {kind}.\n")
+    subprocess.run(
+        [sys.executable, "-m", "towncrier", "build", "--yes", "--version", "9.9"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=True,
     )  # fmt: skip
-    lines = done.stdout.splitlines()
-    shown = [path for path in FRAGMENTS if KINDS[path.name.split(".")[1]]["showcontent"]]
-    present = {path.name.split(".")[1] for path in shown}
-    headings = [line for line in lines if line.startswith("#")]
-    assert headings[0].startswith("## 9.9 (")
-    assert headings[1:] == [f"### {KINDS[kind]['name']}" for kind in KINDS if kind in present]
-    for line in headings[1:]:
-        at = lines.index(line)
-        assert (lines[at - 1], lines[at + 1], lines[at + 2][:2]) == ("", "", "- ")
-    # Fragments of one kind with the same words would be one entry.
-    assert sum(line.startswith("- ") for line in lines) == len(shown)
+    before = (ROOT / "CHANGELOG.md").read_text()
+    intro, _, rest = (tmp_path / "CHANGELOG.md").read_text().partition("\n## 9.9 (")
+    new, heading, old = rest.partition("## 0.1.0\n")
+    assert intro.strip() == before[: before.index("\n## 0.1.0")].strip()
+    assert before.endswith(heading + old)
+    assert re.findall("^### (.*)$", new, re.MULTILINE) == [kind["name"] for kind in KINDS.values()]
+    shown = [kind for kind in KINDS if KINDS[kind]["showcontent"]]
+    assert re.findall(r"^- About (.*)\.", new, re.MULTILINE) == shown

@@ -12,6 +12,7 @@ from tests.phrases import findings
         ("a job goes on\n", ["page:1: 'goes on': "]),
         ("`goes on`, ```text\nanew\n``` and a category\n\nanew", ["page:5: 'anew': "]),
         ("how many seconds a worker may keep a job", []),
+        ("[figures](README.md#client-beside-others)", []),
         ("as many as so many", ["page:1: 'so many': "]),
     ],
 )

@@ -230,11 +230,9 @@ class SpaceBudget:
         """Whether there surely is room for a new job, as `takes_put` says after a longer look."""
         return self.rest - 2 * body_bytes - PLENTY_BYTES > self.ample
 
-    @property
-    def has_segment(self) -> bool:
+    def takes_segment(self) -> bool:
         """Whether the next segment may begin before this one is full: there is a file for it."""
-        has_segment = bool(self._preallocated) and not self.is_short
-        return has_segment or self._refuses()
+        return (bool(self._preallocated) and not self.is_short) or self._refuses()
 
     def takes_change(self, jobs: int) -> bool:
         """Whether there is room for a change, for compaction, and for the deletion of all jobs.  As

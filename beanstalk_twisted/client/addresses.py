@@ -78,10 +78,6 @@ class Tls(NamedTuple):
     name: str | None = None
 
 
-TWISTED_OPTIONS: Final = {"trustRoots": "ca", "certificate": "cert", "privateKey": "key"}
-"""Options of an address that begins with ``tls:``, and what they are called here."""
-
-
 class Address(NamedTuple):
     """Where a server is: a host and port, or the path of a UNIX socket; or several hosts, of which
     one is the server at a time.
@@ -89,8 +85,6 @@ class Address(NamedTuple):
     - ``HOST:PORT``, ``HOST``, ``[::1]:PORT``, ``tcp:HOST:PORT``: TCP;
     - ``unix:PATH``: a UNIX socket;
     - ``tls://[TOKEN@]HOST[:PORT][?ca=FILE&cert=FILE&key=FILE&name=NAME]``: TLS;
-    - ``tls:HOST:PORT``, with ``:trustRoots=FOLDER``, ``:certificate=FILE`` and ``:privateKey=FILE``
-      if need be: the same as Twisted writes it;
     - ``beanstalk://[TOKEN@]HOST[:PORT]``: TCP, with a token.
 
     In those with ``://``, ``%`` and two hexadecimal digits stand for any byte, and several hosts of
@@ -164,14 +158,11 @@ class Address(NamedTuple):
             return cls(rest, 0)
         if "@" in text:
             raise ValueError(f"no server: write {URL_FORMS}")
-        if colon and kind == "tls":
-            return _parse_tls(rest, text)
         return cls(*place(text.removeprefix("tcp:"), text))
 
 
 _IPV6: Final = re.compile(r"[0-9A-Fa-f:.]+(%\w+)?")
-_PARTS: Final = re.compile(r":(?=\w+=)")
-_BEGINNINGS: Final = ("tcp:", "unix:", "tls:", PLAIN_URL)
+_BEGINNINGS: Final = ("tcp:", "unix:", *URLS)
 
 
 def place(text: str, whole: str = "") -> tuple[str, int]:
@@ -220,8 +211,8 @@ def _shown(host: str, port: int) -> str:
 
 def listed(text: str) -> tuple[Address, ...]:
     """Read addresses of several queues with commas between them.  After one with ``://`` a comma
-    begins another host of its queue, unless what follows begins with ``tcp:``, ``unix:``, ``tls:``
-    or a scheme.
+    begins another host of its queue, unless what follows begins with ``tcp:``, ``unix:`` or a
+    scheme.
 
     :raise ValueError: one is none.
     """
@@ -241,25 +232,9 @@ def _parse_query(text: str | None) -> Tls:
         if name not in Tls._fields or names.count(name) > 1 or not value:
             known = ", ".join(f"{each}=" for each in Tls._fields)
             raise ValueError(f"no server: behind ? stand {known} each once, & between them")
-    return _tls({name: unquote(value) for name, _, value in pairs})
-
-
-def _tls(options: dict[str, str]) -> Tls:
-    if "key" in options and "cert" not in options:
+    if "key" in names and "cert" not in names:
         raise ValueError("no server: a key= is of no use without its certificate, cert=")
-    return Tls(**options)
-
-
-def _parse_tls(rest: str, text: str) -> Address:
-    where, *parts = _PARTS.split(rest)
-    options = dict(part.split("=", 1) for part in parts)
-    if set(options) - set(TWISTED_OPTIONS):
-        known = ", ".join(f":{each}=" for each in TWISTED_OPTIONS)
-        raise ValueError(
-            f"{text!r} is no server: write {FORMS}; behind tls:HOST:PORT stand {known}"
-        )
-    named = {TWISTED_OPTIONS[name]: value for name, value in options.items()}
-    return Address(*place(where, text), _tls(named))
+    return Tls(**{name: unquote(value) for name, _, value in pairs})
 
 
 def token_of(path: str | None, environment: Mapping[str, str]) -> str | None:

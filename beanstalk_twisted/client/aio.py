@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from functools import partial
 from random import random
 from typing import Any, Final, cast
 
@@ -13,18 +12,16 @@ from beanstalk_twisted.client.commands.methods import AwaitedCommands
 from beanstalk_twisted.client.commands.specs import Args, CommandSpec, Job
 from beanstalk_twisted.client.commands.tags import check_seconds, check_whole
 from beanstalk_twisted.client.core.continuity import Continuity, Losses
+from beanstalk_twisted.client.core.deadline import Deadline
 from beanstalk_twisted.client.core.dialogue import Dialogue, Ended
 from beanstalk_twisted.client.core.requests import Request, reservation_lost
 from beanstalk_twisted.client.core.states import CUT, ENDED, PARTING
 from beanstalk_twisted.client.held_jobs import (
-    BURY,
     FIRST_LOOK_S,
     HOLDING_SLICE_S,
-    RELEASE,
-    RETURN,
     SLICE_S,
     TOUCH,
-    fate_of,
+    ending_of,
     is_settled,
     warn,
 )
@@ -78,10 +75,8 @@ class _Link(asyncio.Protocol):
         self.dialogue = Dialogue(self, server)
         self.ended: Callable[[Ended], object] = lambda ended: None
         self.has_room = asyncio.Event()
-        self._timeout_s = timeout_s
-        self._loop = asyncio.get_running_loop()
-        self._heard_s = 0.0
-        self._timer: asyncio.TimerHandle | None = None
+        loop = asyncio.get_running_loop()
+        self._deadline = Deadline(loop.time, loop.call_later, timeout_s, self.dialogue)
         self._transport: Any = None
 
     # What asyncio calls.
@@ -104,8 +99,7 @@ class _Link(asyncio.Protocol):
         self.has_room.set()
 
     def connection_lost(self, reason: Exception | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._deadline.stop()
         self.has_room.set()
         why = reason or errors.ServerClosed("the server has closed the connection")
         if isinstance(why, OSError):
@@ -122,12 +116,7 @@ class _Link(asyncio.Protocol):
             self.has_room.clear()
 
     def begin_to_wait(self) -> None:
-        self._heard_s = self._loop.time()
-        if self._timer is not None:
-            if self._timer.when() <= self._heard_s + self._timeout_s:
-                return
-            self._timer.cancel()
-        self._set_timer()
+        self._deadline.heard()
 
     def cut(self) -> None:
         self._transport.abort()
@@ -139,21 +128,6 @@ class _Link(asyncio.Protocol):
         if self.dialogue.state not in (PARTING, CUT, ENDED):
             self.dialogue.part(errors.Closed("the client was closed"))
         self._transport.close()
-
-    def _set_timer(self) -> None:
-        patience_s = self.dialogue.exchange.patience_s(self._timeout_s)
-        self._timer = None
-        if patience_s is not None:
-            self._timer = self._loop.call_at(self._heard_s + patience_s, self._check)
-
-    def _check(self) -> None:
-        patience_s = self.dialogue.exchange.patience_s(self._timeout_s)
-        if patience_s is not None and self._heard_s + patience_s <= self._loop.time():
-            what = self.dialogue.exchange.unanswered[0].spec.name
-            why = f"no answer to {what} in {patience_s:g} s; the connection was cut"
-            self.dialogue.abort(errors.ServerSilent(why))
-        else:
-            self._set_timer()
 
 
 async def _open(address: Address, timeout_s: float) -> _Link:
@@ -263,11 +237,10 @@ class Client(AwaitedCommands):
     async def close(self) -> None:
         """Hang up; jobs that are reserved are ready again.  Later commands fail."""
         self._continuity.is_stopped = True
-        closed = errors.Closed("the client was closed")
         if self._connecting is not None:
             self._connecting.cancel()
             self._connecting = None
-        self._continuity.fail_waiting(lambda each: each.lose(closed))
+        self._continuity.fail_waiting(errors.Closed("the client was closed"))
         if self._link is not None:
             self._link.part()
             await asyncio.sleep(0)
@@ -382,11 +355,10 @@ class Client(AwaitedCommands):
             try:
                 await self._connect_once()
                 break
-            except errors.ClientError as problem:
-                why = problem
+            except errors.ClientError as why:
                 lasts = isinstance(why, errors.TlsFailed) and not why.fault.may_pass
                 if lasts or isinstance(why, errors.Unauthorized):
-                    self._continuity.fail_waiting(partial(_of, why))
+                    self._continuity.fail_waiting(why)
         self._connecting = None
 
     async def _connect_once(self) -> None:
@@ -424,16 +396,9 @@ class Client(AwaitedCommands):
             self._pause_s = 0.0
         self._continuity.end(ended, self._lost)
         if self._continuity.is_stopped:
-            self._continuity.fail_waiting(lambda each: each.lose(ended.reason))
+            self._continuity.fail_waiting(ended.reason)
         elif self._connecting is None:
             self._connecting = asyncio.create_task(self._reconnect())
-
-
-def _of(why: errors.ClientError, request: Request) -> Exception | None:
-    """Give the error of a command that was not sent, since there is no connection."""
-    if isinstance(why, errors.TlsFailed):
-        return why.of(request.spec.name, request.job_id)
-    return errors.Unauthorized(why.command, why.job_id)
 
 
 class HeldJob(Job):
@@ -480,11 +445,5 @@ class HeldJob(Job):
         stats = await client.stats_job(self)
         # A task that is cancelled is ordered to end.
         can_return = "return-job" in await client.probe()
-        fate = fate_of(kind, stats, self._attempts, can_return)
-        if fate == RETURN:
-            await client.return_job(self)
-        elif fate == BURY:
-            await client.bury(self, priority=stats.pri)
-        else:
-            delay = self._delay if fate == RELEASE else 0
-            await client.release(self, priority=stats.pri, delay=delay)
+        name, values = ending_of(kind, stats, self._attempts, self._delay, can_return)
+        await getattr(client, name)(self, **values)

@@ -28,12 +28,13 @@ from beanstalk_twisted.client.commands.calls import Deferring
 from beanstalk_twisted.client.commands.methods import AwaitedCommands
 from beanstalk_twisted.client.commands.specs import USE, Args, CommandSpec
 from beanstalk_twisted.client.commands.tags import check_seconds
+from beanstalk_twisted.client.core.deadline import Deadline
 from beanstalk_twisted.client.core.dialogue import Dialogue, Ended, lose_all
 from beanstalk_twisted.client.core.requests import reservation_lost
 from beanstalk_twisted.client.core.states import CUT, ENDED, PARTING
 from beanstalk_twisted.client.core.tubes import UsedTube
-from beanstalk_twisted.client.endpoints import endpoint_of, shown, the_reactor, without_token
-from beanstalk_twisted.client.pending import Deadline, DeferredRequest, FlowControl, cancel
+from beanstalk_twisted.client.endpoints import the_reactor, way_to
+from beanstalk_twisted.client.pending import DeferredRequest, FlowControl, cancel
 from beanstalk_twisted.tcp_keepalive import keep_alive, socket_below
 
 GRACE_S: Final = 30.0
@@ -77,7 +78,7 @@ class Connection(Protocol, AwaitedCommands, Deferring):
         self._used = UsedTube()
         self._send_now: Callable[[bytes], object] | None = None
         self._held: list[bytes] | None = None  # What is sent while answers are read.
-        self._deadline = Deadline(clock, grace_s, self.dialogue.exchange.patience_s, self._give_up)
+        self._deadline = Deadline(clock.seconds, clock.callLater, grace_s, self.dialogue)
         self._part_timer: IDelayedCall | None = None
 
     @property
@@ -206,11 +207,6 @@ class Connection(Protocol, AwaitedCommands, Deferring):
 
     # Ends.
 
-    def _give_up(self, patience_s: float) -> None:
-        oldest = self.dialogue.exchange.unanswered[0].spec.name
-        why = f"no answer to {oldest} in {patience_s:g} s; the connection was cut"
-        self.dialogue.abort(errors.ServerSilent(why))
-
     def _part_now(self) -> None:
         self.dialogue.abort(errors.Closed("the connection was closed by us"))
 
@@ -229,11 +225,10 @@ def connect(
     :raise TlsFailed: through the Deferred.
     """
     reactor = reactor or the_reactor()
-    if isinstance(endpoint, str):
-        endpoint, in_address = without_token(endpoint)
-        token = token or in_address
-    protocol = Connection(reactor, grace_s=grace_s, server=shown(endpoint))
-    made: Deferred[Connection] = connectProtocol(endpoint_of(reactor, endpoint), protocol)
+    way = way_to(reactor, endpoint)
+    token = token or way.token
+    protocol = Connection(reactor, grace_s=grace_s, server=way.name)
+    made: Deferred[Connection] = connectProtocol(way.endpoint, protocol)
 
     def refused(failure: Failure) -> Failure:
         protocol.part()

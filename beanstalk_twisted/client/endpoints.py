@@ -1,13 +1,11 @@
-"""The way to a server on Twisted: an endpoint of what `addresses` reads, or of Twisted's own texts;
-when to try again.
-"""
+"""The way to a server on Twisted, and when to try it again."""
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
+from twisted.internet.abstract import isIPAddress, isIPv6Address
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.endpoints import HostnameEndpoint, clientFromString
+from twisted.internet.endpoints import HostnameEndpoint, TCP4ClientEndpoint, UNIXClientEndpoint
 from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.interfaces import (
     IDelayedCall,
@@ -25,10 +23,7 @@ from beanstalk_twisted.client import tls_faults as faults
 from beanstalk_twisted.client.addresses import (
     ASK,
     NEXT_S,
-    PLAIN_URL,
-    PORTS,
     TLS_URL,
-    URLS,
     Address,
     Round,
     is_answer,
@@ -37,14 +32,6 @@ from beanstalk_twisted.client.addresses import (
 from beanstalk_twisted.client.errors import NoHost, ServerClosed, TlsFailed, without_server
 from beanstalk_twisted.client.pending import cancel
 from beanstalk_twisted.client.tls_faults import TlsFault
-
-ENDPOINTS: Final = ("tcp:", "unix:", "tls:", "ssl:")
-"""What begins so is an endpoint of Twisted's already, of a kind that we know."""
-
-_OTHER_ENDPOINT: Final = re.compile(r"[A-Za-z]\w*:[^:/@]*:")
-"""A kind of endpoint that a plug-in may bring, and its parts; a plain HOST:PORT has one colon."""
-
-_IPV6: Final = re.compile(r"[0-9A-Fa-f:.]+")
 
 FIRST_S: Final = 0.1
 """Before the first try again, seconds: a server that is restarted is often back at once."""
@@ -221,116 +208,54 @@ class Greeting(Protocol):
             self.done.errback(reason)
 
 
-def without_token(text: str) -> tuple[str, str | None]:
-    """Part an address into one without a token, and the token, if there is one.
+class Way(NamedTuple):
+    """The way to a server.
 
-    :raise ValueError: it may have one, and is no address; then it is not shown.
+    :ivar name: of the server, without a token and files.
+    :ivar token: that of its address; None for none.
     """
-    if not text.startswith(URLS):
-        return text, None
-    token = Address.parse(text).token
-    scheme = TLS_URL if text.startswith(TLS_URL) else PLAIN_URL
-    login_and_host, has_query, query = text.removeprefix(scheme).partition("?")
-    where = login_and_host.rpartition("@")[2]
-    is_url = scheme == TLS_URL or "," in where
-    return f"{scheme}{where}{has_query}{query}" if is_url else where, token
+
+    endpoint: IStreamClientEndpoint
+    name: str
+    token: str | None = None
+
+    def __repr__(self) -> str:
+        return f"<Way {self.name}>"
 
 
-def endpoint(text: str) -> str:
-    """Name what an address leads to, in full, without a token and the files of TLS: a text of
-    Twisted's for an endpoint, but for ``tls://HOST:PORT`` and several hosts.
-
-    :raise ValueError: it is none.
+def way_to(reactor: Any, server: str | Address | IStreamClientEndpoint) -> Way:
+    """:raise ValueError: the text is no address, or a file that it names is not what it should be.
+    :raise TypeError: it is neither an address nor an endpoint.
     """
-    if text.startswith(URLS):
-        return Address.parse(text).pool_name
-    if text.startswith(ENDPOINTS):
-        _check_place(text)
-        return text
-    if _OTHER_ENDPOINT.match(text) and not _IPV6.fullmatch(text):
-        return text
-    return Address.parse(text).pool_name
-
-
-def _check_place(text: str) -> None:
-    """Refuse what would be tried for ever (Twisted takes any port), or would trust anybody."""
-    kind, *parts = re.split(r"(?<!\\):", text)
-    named = dict(part.split("=", 1) for part in parts if "=" in part)
-    unnamed = [part for part in parts if "=" not in part]
-    if kind == "unix":
-        if not (named.get("path") or "".join(unnamed[:1])):
-            raise ValueError(f"{text!r} is no server: write unix:PATH")
-        return
-    port = named.get("port") or "".join(unnamed[1:2])
-    if not port.isascii() or not port.isdigit() or int(port) not in PORTS:
-        raise ValueError(f"{text!r} is no server: write {kind}:HOST:PORT, a port being 1 to 65535")
-    if kind == "ssl" and not named.get("hostname"):
-        raise ValueError(f"{text!r} is no server: it checks no name; write tls://HOST:PORT")
-
-
-def connectable(reactor: Any, text: str) -> IStreamClientEndpoint:
-    """Make the endpoint that a text describes, an address or Twisted's own.
-
-    :raise ValueError: there is no such kind here, it does not take these options, or a file that it
-        names is not what it should be.
-    """
-    described = endpoint(text)
-    address = _url(text)
+    if not isinstance(server, str | Address):
+        if not callable(getattr(server, "connect", None)):
+            raise TypeError(f"a server is HOST:PORT or an endpoint of Twisted's, not {server!r}")
+        return Way(server, f"{server!r}")
+    address = Address.of(server)
     try:
-        if address is None:
-            made: IStreamClientEndpoint = clientFromString(reactor, described)
-            return made
         hosts = [Host(str(host), _host_endpoint(reactor, host)) for host in address.hosts]
-    except (NameError, ImportError) as problem:
-        # Twisted's way to say that it has found no OpenSSL, and Python's.
-        raise ValueError(f"{described!r}: {faults.EXTRA} ({problem})") from None
+    except ImportError as problem:
+        raise ValueError(f"{address}: {faults.EXTRA} ({problem})") from None
     except TlsFault as fault:
         raise ValueError(f"{address}: {fault}") from None
-    except Exception as problem:  # A plug-in may raise any.
-        raise ValueError(f"{described!r} is no server: {problem}") from None
-    return hosts[0].endpoint if len(hosts) == 1 else HostsEndpoint(reactor, hosts)
-
-
-def _url(text: str) -> Address | None:
-    """Read an address of TLS, or with ``://``; None for another, or what only Twisted knows."""
-    if not text.startswith(("tls:", *URLS)):
-        return None
-    try:
-        return Address.parse(text)
-    except ValueError:
-        if text.startswith(URLS):
-            raise
-        return None
+    endpoint = hosts[0].endpoint if len(hosts) == 1 else HostsEndpoint(reactor, hosts)
+    return Way(endpoint, str(address), address.token)
 
 
 def _host_endpoint(reactor: Any, address: Address) -> IStreamClientEndpoint:
     """:raise TlsFault: a file that it names is not what it should be.
     :raise ImportError: there is no OpenSSL.
     """
-    plain = HostnameEndpoint(reactor, address.host, address.port)
+    if not address.port:
+        return UNIXClientEndpoint(reactor, address.host)
+    # For a name Twisted reports a refusal 0.3 s later: it may have more addresses.
+    is_ip = isIPAddress(address.host) or isIPv6Address(address.host)
+    plain = (TCP4ClientEndpoint if is_ip else HostnameEndpoint)(reactor, address.host, address.port)
     if address.tls is None:
         return plain
     from beanstalk_twisted.client.tls import TlsEndpoint
 
     return TlsEndpoint(reactor, address, plain)
-
-
-def endpoint_of(reactor: Any, place: str | IStreamClientEndpoint) -> Any:
-    """:raise ValueError: the text names no server.
-    :raise TypeError: it is neither text nor an endpoint.
-    """
-    if isinstance(place, str):
-        return connectable(reactor, place)
-    if not callable(getattr(place, "connect", None)):
-        raise TypeError(f"a server is HOST:PORT or an endpoint of Twisted's, not {place!r}")
-    return place
-
-
-def shown(place: str | IStreamClientEndpoint) -> str:
-    """Name a server for errors and the log, without a token and files."""
-    if isinstance(place, str):
-        return endpoint(place) if place.startswith(URLS) else place
-    return f"{place!r}"
 
 
 def the_reactor() -> Any:
@@ -416,7 +341,7 @@ class LoggedEndpoint:
         self.trouble = why
         if self._logs and not was_unavailable:
             # A server that expects TLS closes what is plain without a word.
-            is_plain = not self.name.startswith(("tls:", "ssl:"))
+            is_plain = not self.name.startswith(TLS_URL)
             is_silent = is_plain and isinstance(why, ServerClosed)
             _log.warn("no connection to {server}: {why}; retrying", server=self.name,
                       why=UNANSWERED if is_silent else without_server(why))  # fmt: skip

@@ -28,21 +28,18 @@ TOUCH: Final = 0.5
 """Of the time left, before it is touched again."""
 
 
-RETURN: Final = "return"
-BURY: Final = "bury"
-RELEASE: Final = "release"
-RELEASE_AT_ONCE: Final = "release at once"
-
-
-def fate_of(
-    kind: type[BaseException], stats: JobStats, attempts: int, can_return: bool
-) -> str:  # fmt: skip
-    """Say what becomes of a job whose block has failed; what is ordered to end, as by Ctrl-C, has
-    not failed.
+def ending_of(
+    kind: type[BaseException], stats: JobStats, attempts: int, delay: int, can_return: bool
+) -> tuple[str, dict[str, int]]:
+    """Name the client's method that ends a job whose block has failed, and its values; what is
+    ordered to end, as by Ctrl-C, has not failed.
     """
     if not issubclass(kind, Exception):
-        return RETURN if can_return else RELEASE_AT_ONCE
-    return BURY if stats.reserves >= attempts else RELEASE
+        back = {"priority": stats.pri, "delay": 0}
+        return ("return_job", {}) if can_return else ("release", back)
+    if stats.reserves >= attempts:
+        return "bury", {"priority": stats.pri}
+    return "release", {"priority": stats.pri, "delay": delay}
 
 
 def is_settled(link: Any, job: Job) -> bool:
@@ -139,13 +136,9 @@ class Holder:
                 client.delete(job)
                 return
             stats = client.stats_job(job)
-            fate = fate_of(kind, stats, attempts, client.announces("return-job"))
-            if fate == RETURN:
-                client.return_job(job)
-            elif fate == BURY:
-                client.bury(job, priority=stats.pri)
-            else:
-                client.release(job, priority=stats.pri, delay=delay if fate == RELEASE else 0)
+            can_return = client.announces("return-job")
+            name, values = ending_of(kind, stats, attempts, delay, can_return)
+            getattr(client, name)(job, **values)
         except errors.ClientError as problem:
             warn("job %d: not settled: %s", job.id, problem)
 

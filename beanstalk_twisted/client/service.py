@@ -22,15 +22,8 @@ from beanstalk_twisted.client.connection import GRACE_S, Connection
 from beanstalk_twisted.client.core.continuity import Continuity
 from beanstalk_twisted.client.core.continuity import Losses as Losses
 from beanstalk_twisted.client.core.dialogue import Ended, lose_all
-from beanstalk_twisted.client.core.requests import Request, reservation_lost
-from beanstalk_twisted.client.endpoints import (
-    Backoff,
-    LoggedEndpoint,
-    endpoint_of,
-    shown,
-    the_reactor,
-    without_token,
-)
+from beanstalk_twisted.client.core.requests import reservation_lost
+from beanstalk_twisted.client.endpoints import Backoff, LoggedEndpoint, the_reactor, way_to
 from beanstalk_twisted.client.pending import DeferredRequest, FlowControl
 
 
@@ -74,17 +67,15 @@ class Client(ClientService, AwaitedCommands, Deferring):
         :raise TypeError: it is neither text nor an endpoint.
         """
         reactor = reactor or the_reactor()
-        if isinstance(endpoint, str):
-            endpoint, in_address = without_token(endpoint)
-            token = in_address if token is None else token
+        way = way_to(reactor, endpoint)
+        token = way.token if token is None else token
         check_seconds("grace_s", grace_s)
         self._continuity = Continuity(reactor.seconds, token, probes)
 
         self._backoff = backoff or Backoff(any_random)
         factory = Factory.forProtocol(self._connection)
         factory.noisy = False
-        way = endpoint_of(reactor, endpoint)
-        self._logged_endpoint = LoggedEndpoint(way, shown(endpoint), logs, self._not_there)
+        self._logged_endpoint = LoggedEndpoint(way.endpoint, way.name, logs, self._not_there)
         super().__init__(self._logged_endpoint, factory, self._backoff, reactor)
         self._reactor = reactor
         self._grace_s = grace_s
@@ -162,8 +153,7 @@ class Client(ClientService, AwaitedCommands, Deferring):
     def stopService(self) -> Deferred[None]:
         """Close the connection.  What waits for one, or for an answer, fails."""
         self._continuity.is_stopped = True
-        closed = errors.Closed("the client was stopped")
-        self._fail_waiting(closed, lambda each: each.lose(closed))
+        self._fail_waiting(errors.Closed("the client was stopped"))
         if self._newest is not None:
             self._newest.part()
         return super().stopService().addCallback(self._in_another_turn)
@@ -233,9 +223,7 @@ class Client(ClientService, AwaitedCommands, Deferring):
             connection.dialogue.abort(error)
             # That may be changed there, so the next try follows late; nothing waits for it.
             self._backoff.turned_away()
-            self._fail_waiting(
-                error, lambda _: errors.Unauthorized(error.command, error.job_id, error.tube)
-            )
+            self._fail_waiting(error)
         elif isinstance(error, errors.ClientError) and not isinstance(
             error, errors.Unanswered | errors.NotCarriedOut
         ):
@@ -250,12 +238,10 @@ class Client(ClientService, AwaitedCommands, Deferring):
 
     def _not_trusted(self, why: errors.TlsFailed) -> None:
         if self._ready is None:
-            self._fail_waiting(why, lambda each: why.of(each.spec.name, each.job_id))
+            self._fail_waiting(why)
 
-    def _fail_waiting(
-        self, error: Exception, of: Callable[[Request], errors.ClientError | None]
-    ) -> None:
-        self._continuity.fail_waiting(of)
+    def _fail_waiting(self, error: Exception) -> None:
+        self._continuity.fail_waiting(error)
         self._flow.close(error)
 
     def _begin(self, connection: Connection) -> None:

@@ -14,6 +14,15 @@ from beanstalk_twisted.wire.stats import TubeStats as TubeStats
 from beanstalk_twisted.wire.stats import Value as Value
 
 
+def environment_of(job_id: int, stats: JobStats) -> dict[str, str]:
+    """Say of a reserved job what a command of a shell finds in its environment."""
+    facts = {
+        "JOB_ID": job_id, "TUBE": stats.tube, "ATTEMPT": stats.reserves, "TTR": stats.ttr,
+        "PRIORITY": stats.pri, "JOB_METADATA": stats.get("metadata", ""),
+    }  # fmt: skip
+    return {f"BEANSTALK_{name}": str(fact) for name, fact in facts.items()}
+
+
 class TubePolicy(Stats):
     """The answer to `tube-policy`.  A key is there only if it was set, and each one has another,
     ``…-from``, that says by what: ``file`` or ``command``.

@@ -178,7 +178,7 @@ class Client(Commands, Blocking):
         if link is not None:
             link.close()
             self._continuity.tubes = link.dialogue.exchange.tubes
-        self._continuity.fail_waiting(lambda each: None)
+        self._continuity.drop_waiting()
 
     def send(
         self, spec: CommandSpec, args: Args = (), body: bytes | None = None,
@@ -363,8 +363,7 @@ class Client(Commands, Blocking):
                 raise errors.NoHost({str(self.address): self._ended_of or errors.Closed("cut")})
             self._connect()
         except errors.ClientError as problem:
-            why = problem
-            self._continuity.fail_waiting(lambda each: _of(why, each))
+            self._continuity.fail_waiting(problem)
 
     def _carry(self, link: Link, *, waits: bool = True) -> None:
         """Send what is to be sent, and take what comes next."""
@@ -405,7 +404,7 @@ class Client(Commands, Blocking):
             self._continuity.is_stopped = self._continuity.is_stopped or is_over
             self._continuity.end(ended)
         if is_over:
-            self._continuity.fail_waiting(lambda each: each.lose(reason))
+            self._continuity.fail_waiting(reason)
 
     def _connect(self) -> None:
         if self._continuity.is_stopped:
@@ -456,15 +455,6 @@ class Client(Commands, Blocking):
         if isinstance(why, errors.ServerClosed):
             why = errors.ServerClosed(f"{why}, or is none of this protocol{hint}")
         raise errors.NoHost({str(self.address): why})
-
-
-def _of(why: errors.ClientError, request: Request) -> Exception | None:
-    """Give the error of a command that was not sent, since there is no connection."""
-    if isinstance(why, errors.NoHost | errors.TlsFailed):
-        return why.of(request.spec.name, request.job_id)
-    if isinstance(why, errors.Unauthorized):
-        return errors.Unauthorized(why.command, why.job_id, why.tube)
-    return request.lose(why)
 
 
 class Pipeline(Commands, Pipelining):

@@ -47,14 +47,14 @@ class SpaceBudget(Protocol):
     def is_short(self) -> bool: ...
 
     @property
-    def has_segment(self) -> bool: ...
-
-    @property
     def rest(self) -> int:
         """Bytes that the newest segment has for records."""
 
     @property
     def run_records(self) -> int: ...
+
+    def takes_segment(self) -> bool:
+        """Whether the next segment may begin before this one is full."""
 
     def is_ample(self, body_bytes: int) -> bool:
         """Whether `takes_put` is known to be true, without counting the jobs."""
@@ -114,11 +114,13 @@ class Unlimited:
     """The space budget of a queue without a log: there is always room."""
 
     is_short = False
-    has_segment = True
     rest = ALL
     run_records = ALL
 
     def is_ample(self, body_bytes: int) -> bool:
+        return True
+
+    def takes_segment(self) -> bool:
         return True
 
     def takes_put(self, body_bytes: int, jobs: int) -> bool:
@@ -201,7 +203,7 @@ class Changes:
         return self.log.budget.takes_copy(body_bytes, self._state.ends())
 
     def may_allow(self, features: int) -> bool:
-        return not features & ~self.log.features or self.log.budget.has_segment
+        return not features & ~self.log.features or self.log.budget.takes_segment()
 
     def allows(self, features: int, now_ns: int, *, waits: bool = True) -> bool:
         """Prepare the log for the first of records that need these features.
@@ -211,7 +213,7 @@ class Changes:
         """
         log = self.log
         if features & ~log.features:
-            if not log.budget.has_segment and (waits or log.budget.is_short):
+            if not log.budget.takes_segment() and (waits or log.budget.is_short):
                 return False
             log.allow(features, now_ns)
         return True

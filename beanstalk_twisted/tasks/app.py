@@ -304,10 +304,7 @@ class App(Generic[D_co]):
 
 def _name(server: Any) -> str:
     """Name a server as a pool does, so that both find the same tubes there."""
-    try:
-        return Address.parse(server).pool_name
-    except (AttributeError, TypeError, ValueError):
-        return str(server)  # An endpoint that Twisted alone knows.
+    return Address.of(server).pool_name if isinstance(server, str | Address) else str(server)
 
 
 def context_of(wrapper: Any) -> Any:

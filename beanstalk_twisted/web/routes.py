@@ -237,7 +237,7 @@ API_ROUTES: Final = (
     _get("server", "getServer", "What stats says", "Stats", asks=EVERYTHING),
     _post("server/drain", "drain", "Refuse new jobs"),
     _post("server/undrain", "undrain", "Take new jobs again"),
-    _get("replication", "getReplication", "How replication is", "Replication", asks=EVERYTHING),
+    _get("replication", "getReplication", "State of replication", "Replication", asks=EVERYTHING),
     _post("replication/promote", "promote", "Hand over to a standby", (
         text("standby", "A name or address of it, or the host or port of one; the one that has the "
                         "most by default"),
@@ -318,7 +318,7 @@ API_ROUTES: Final = (
         *CRITERIA, whole("limit", 1, MAX_FOUND_JOBS, default=50, about="Jobs to find"),
         SAMPLE_BYTES, LOOK_CURSOR,
     )),
-    _get("groups", "listGroups", "Count the next jobs that match by what is alike; sum the groups "
+    _get("groups", "listGroups", "Count the next jobs that match, by group; sum the groups "
          "of several replies", record({"groups": many(ref("Group")), **LOOKED}),
          asks=EVERYTHING, may_be_missing=True, query=(
         *CRITERIA,
@@ -340,7 +340,7 @@ API_ROUTES: Final = (
              items=of("integer", minimum=0, maximum=MAX_U64)),
         *CRITERIA,
     ), "Run", asks=MANAGED, may_be_missing=True, problems=(503,)),
-    _get("runs/{run}", "getRun", "How far a run is", "Run", asks=EVERYTHING),
+    _get("runs/{run}", "getRun", "The progress of a run", "Run", asks=EVERYTHING),
     _post("runs/{run}/stop", "stopRun", "End a run after its slice", reply="Run", asks=MANAGED),
     _get("jobs/{job}", "getJob",
          f"A job: stats-job, and at most {MAX_SHOWN_BODY} bytes of its body", "Job"),

@@ -215,7 +215,7 @@ EXTENSIONS: Final = (
     _row(
         b"peek-reserved", (), forms.JOB_REPLIES, effect=LOOKS, method="looks.peek_reserved",
         needs=Needs(rights.LOOK, rights.USED),
-        text="As `peek-ready`, but the reserved job with the smallest id, whoever has it.",
+        text="As `peek-ready`, but the reserved job with the smallest id, of any connection.",
     ),
     _row(
         b"list-jobs ", (grammar.TUBE_WORD, LISTED_STATE, LIMIT, CURSOR), forms.DOCUMENT_REPLIES,
@@ -235,7 +235,7 @@ EXTENSIONS: Final = (
     _row(
         b"cancel-job ", (grammar.JOB_ID,), (forms.ReplyForm(b"CANCELLED"), forms.NOT_FOUND),
         effect=CHANGES, method="cancel_job", needs=Needs(rights.MANAGE, rights.JOB),
-        text="Deletes a job, [whoever has reserved it](#cancelling-and-returning).",
+        text="Deletes a job, [even a reserved one](#cancelling-and-returning).",
     ),
     _row(
         b"return-job ", (grammar.JOB_ID, OPTIONAL_DELAY),
@@ -328,7 +328,7 @@ EXTENSIONS: Final = (
     _row(
         b"stats-replication", (), (forms.DOCUMENT,), effect=LOOKS, is_own=True,
         method="stats_replication", needs=Needs(rights.LOOK, rights.SOME),
-        text="Shows [how replication is](#replication).",
+        text="Shows the [state of replication](#replication).",
     ),
 )  # fmt: skip
 

@@ -323,20 +323,20 @@ class GroupStats(Stats):
     reserved: InState
     delayed: InState
     buried: InState
-    complete: Annotated[bool, Key("It has none; those that wait for it are about to go")]
+    complete: Annotated[bool, Key("It has no job left; those that wait for it become ready")]
     waiting_jobs: Annotated[int, Key("Jobs that wait for it")]
 
 
-BLANKS: Final = "with blanks between"
+SPACES: Final = "separated by spaces"
 ROLE: Final = "`active`, or `alone` without `--replicate`, where all other keys are missing"
-NOT_IN_SYNC: Final = "Those of them that may not become active now; their logs say why"
+NOT_IN_SYNC: Final = "Standbys that may not become active now; their logs say why"
 LAG_RECORDS: Final = "Records that are not applied here, or not acknowledged by the stream"
 STREAM: Final = "`answers`; `silent` while the lease is over or changes are refused"
 PROBLEMS: Final = (
     "Settings and removed messages that break promises since the server opened the stream,"
     " separated by `; `; asked every 10 s"
 )
-FENCED: Final = "How often another server has taken its place unasked"
+FENCED: Final = "How often another server has taken over unasked"
 THERE: Final = "As in `stats-replication`"
 
 
@@ -347,12 +347,12 @@ class ReplicationStats(Stats):
 
     role: Annotated[str, Key(ROLE, is_word=True)]
     name: Annotated[str, Maybe("Of this server")]
-    standbys: Annotated[str, Maybe(f"Those heard in the last 5 s, {BLANKS}")]
+    standbys: Annotated[str, Maybe(f"Standbys heard in the last 5 s, {SPACES}")]
     standbys_not_in_sync: Annotated[str, Maybe(NOT_IN_SYNC)]
-    messages_behind: Annotated[int, Maybe("What the last of these lacks")]
+    messages_behind: Annotated[int, Maybe("How many messages the last standby lacks")]
     lag_records: Annotated[int, Maybe(LAG_RECORDS, GAUGE)]
-    lag_bytes: Annotated[int, Maybe("The same, bytes", GAUGE, unit=BYTES)]
-    lag_seconds: Annotated[float, Maybe("Since when there are any", GAUGE, unit=SECONDS)]
+    lag_bytes: Annotated[int, Maybe("The same in bytes", GAUGE, unit=BYTES)]
+    lag_seconds: Annotated[float, Maybe("How long there have been any", GAUGE, unit=SECONDS)]
     lease_seconds: Annotated[
         float, Maybe("How long replies may leave if nothing more is accepted", unit=SECONDS)
     ]
@@ -360,7 +360,7 @@ class ReplicationStats(Stats):
     stream_leader: Annotated[str, Maybe("The NATS server that leads it; empty if none is known")]
     stream_copies: Annotated[int, Maybe("Copies configured; 0 while NATS does not say")]
     stream_copies_current: Annotated[int, Maybe("Complete copies")]
-    stream_copies_behind: Annotated[str, Maybe(f"Servers of the other copies, {BLANKS}")]
+    stream_copies_behind: Annotated[str, Maybe(f"Servers of the other copies, {SPACES}")]
     stream_problems: Annotated[str, Maybe(PROBLEMS)]
     why_not_ready: Annotated[str, Maybe("Why changes are refused; empty if they are taken")]
     takeovers: Annotated[int, Maybe("How often this process has become active", COUNTER)]
@@ -381,8 +381,8 @@ class ReplicatedStats(Stats):
 
 
 ROLES: Final = (
-    "`producer` (has put), `worker` (has reserved), `waiting` (for `reserve` or `wait-job`), with"
-    " blanks between"
+    "`producer` (has put), `worker` (has reserved), `waiting` (for `reserve` or `wait-job`), "
+    "separated by spaces"
 )
 ACCESS_NAME: Final = "Its name in the [access file](access.md); empty without `--access`"
 

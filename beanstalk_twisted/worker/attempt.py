@@ -205,7 +205,7 @@ class Attempt(Generic[T]):
         a full TTR less a second may be full.
         """
         self.known = stats
-        ttr_s, left_s = max(1, stats.ttr), stats.time_left
+        ttr_s, left_s = _ttr_s(stats), stats.time_left
         full_s = self._began_s + ttr_s
         self.deadline_s = full_s if left_s >= ttr_s - 1 else min(full_s, asked_s + left_s)
 
@@ -241,6 +241,10 @@ class Attempt(Generic[T]):
             self._log.failure("while {job} was cancelled", job=self)
 
 
+def _ttr_s(known: JobStats | None) -> float:
+    return LEAST_TTR_S if known is None else max(LEAST_TTR_S, known.ttr)
+
+
 class KeepAlive:
     """Looks after the reservation of one attempt."""
 
@@ -262,7 +266,8 @@ class KeepAlive:
             self._set(LOOK_S, self._learn)
         elif self._touches:
             share = EARLIEST + (LATEST - EARLIEST) * self._settings.chance()
-            self._set(self._attempt.time_left_s() - self._ttr_s * (1 - share), self._touch_now)
+            late_s = _ttr_s(self._attempt.known) * (1 - share)
+            self._set(self._attempt.time_left_s() - late_s, self._touch_now)
         else:
             self._set(self._attempt.time_left_s(), self._end_of_ttr)
 
@@ -285,14 +290,9 @@ class KeepAlive:
     def touch(self) -> Deferred[None]:
         """Ask for the whole TTR once more."""
         # It begins again when the server reads this, so not before now.
-        deadline_s = self._clock.seconds() + self._ttr_s
+        deadline_s = self._clock.seconds() + _ttr_s(self._attempt.known)
         asked: Deferred[None] = self._run.send("touch")
         return asked.addCallback(self._agreed, deadline_s).addErrback(self._refused)
-
-    @property
-    def _ttr_s(self) -> int:
-        known = self._attempt.known
-        return 1 if known is None else max(1, known.ttr)
 
     def _set(self, wait_s: float, then: Callable[[], object]) -> None:
         cancel(self._timer)

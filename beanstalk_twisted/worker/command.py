@@ -162,7 +162,7 @@ def choose_reactor(wanted: str, is_coroutine: bool) -> None:
 )  # fmt: skip
 @click.option(
     "-s", "--server", envvar=SERVER, default=DEFAULT_SERVER, show_default=True,
-    show_envvar=True, metavar="SERVER", help=f"{FORMS}, or an endpoint of Twisted's.",
+    show_envvar=True, metavar="SERVER", help=f"{FORMS}.",
 )  # fmt: skip
 @click.option(
     "--token-file", metavar="FILE",

@@ -311,9 +311,9 @@ class ReserveScheduler:
     """Sends the `reserve`s of one worker.
 
     A beanstalkd that has nothing for a `reserve` answers nothing else on that connection meanwhile,
-    and only that connection may touch, release or bury the jobs reserved on it (docs/worker.md,
-    "Reserve blocks a connection").  Hence one rule: a reserve that may wait is sent only on a
-    connection that holds no job.  With jobs in hand and room for more, it polls.  Turned down were:
+    and only that connection may touch, release or bury the jobs reserved on it.  Hence one rule: a
+    reserve that may wait is sent only on a connection that holds no job.  With jobs in hand and
+    room for more, it polls.  Turned down were:
 
     - the same with a short time-out: the protocol counts whole seconds, so a `delete` waits;
     - one connection for reserving, one for the rest: the server lets no other touch the job;

@@ -9,6 +9,7 @@ from threading import Lock, Timer
 from time import monotonic, sleep
 from typing import Any, Final
 
+from beanstalk_twisted.client.stats import environment_of
 from beanstalk_twisted.worker.attempt import Attempt
 from beanstalk_twisted.worker.policy import Bury, Decided
 
@@ -66,7 +67,7 @@ class Shell:
         :raise Decided: the job is to be buried.
         """
         command = [SHELL, "-c", self._command]
-        environment = {**self._environment, **_facts(attempt)}
+        environment = {**self._environment, **environment_of(attempt.id, attempt.stats)}
         code = run_for(attempt, command, attempt.body, self._kill_s, env=environment)
         if code == USELESS:
             raise Decided(Bury())
@@ -108,17 +109,6 @@ def _name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def _facts(attempt: Attempt[Any]) -> dict[str, str]:
-    return {
-        "BEANSTALK_JOB_ID": str(attempt.id),
-        "BEANSTALK_TUBE": attempt.tube,
-        "BEANSTALK_ATTEMPT": str(attempt.number),
-        "BEANSTALK_TTR": str(attempt.stats.ttr),
-        "BEANSTALK_PRIORITY": str(attempt.stats.pri),
-        "BEANSTALK_JOB_METADATA": str(attempt.stats.get("metadata", "")),
-    }
 
 
 class _Ending:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.test_docs import ROOT, blocks
 
-PAGES = ("benchmarks/README.md", "docs/scaling.md", "docs/performance.md")
+PAGES = ("benchmarks/README.md", "docs/performance.md")
 
 MODULE = re.compile(r"\.venv/bin/python (?:-m (benchmarks[\w.]*)|(benchmarks/\w+\.py))")
 

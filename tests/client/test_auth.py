@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.connection import Connection, connect
-from beanstalk_twisted.client.endpoints import MOST_S, SERVER_LOG, without_token
+from beanstalk_twisted.client.endpoints import MOST_S, SERVER_LOG, way_to
 from beanstalk_twisted.client.pool.pool import Pool, Server
 from beanstalk_twisted.client.service import Client
 from tests.client.world import Line, World, error, is_waiting, result
@@ -197,20 +198,9 @@ def test_what_can_be_no_token_is_not_sent_and_not_shown(token: str, line: Line) 
     assert line.sent() == b""
 
 
-@pytest.mark.parametrize(
-    ("text", "place", "token"),
-    [
-        ("127.0.0.1:11300", "127.0.0.1:11300", None),
-        ("unix:/run/a@b", "unix:/run/a@b", None),
-        ("beanstalk://host", "host", None),
-        ("beanstalk://:secret@host:1", "host:1", "secret"),
-        ("beanstalk://:a%40b@[::1]:7", "[::1]:7", "a@b"),
-        ("beanstalk://secret@host:1", "host:1", "secret"),
-        ("tls://secret@host?ca=f", "tls://host?ca=f", "secret"),
-    ],
-)
-def test_an_address_may_have_a_token_in_it(text: str, place: str, token: str | None) -> None:
-    assert without_token(text) == (place, token)
+def test_an_address_may_have_a_token_in_it() -> None:
+    way = way_to(Clock(), "beanstalk://:a%40b@[::1]:7")
+    assert (way.name, way.token, f"{way}") == ("[::1]:7", "a@b", "<Way [::1]:7>")
 
 
 @pytest.mark.parametrize(

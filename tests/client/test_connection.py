@@ -18,7 +18,7 @@ from beanstalk_twisted.client.commands.specs import Job
 from beanstalk_twisted.client.connection import GRACE_S, PART_S
 from beanstalk_twisted.client.core.dialogue import MAX_UNANSWERED, Ended
 from beanstalk_twisted.client.core.exchange import PIECE_BYTES
-from beanstalk_twisted.client.endpoints import endpoint_of
+from beanstalk_twisted.client.endpoints import way_to
 from beanstalk_twisted.testing.memory_server import OUTPUT_LIMIT_BYTES, MemoryTransport
 from tests.client.world import Line, World, error, is_waiting, result
 
@@ -523,13 +523,6 @@ def test_a_server_that_does_not_know_the_probe_has_announced_nothing(refusal: by
     assert result(probe) == frozenset()
 
 
-def test_an_endpoint_may_be_a_string_or_an_object() -> None:
-    class Anything:
-        """Stands for a reactor."""
-
+def test_a_server_may_be_an_endpoint() -> None:
     world = World()
-    assert endpoint_of(Anything(), world.endpoint) is world.endpoint
-    made = endpoint_of(Anything(), "tcp:127.0.0.1:11300")
-    assert (made._host, made._port) == ("127.0.0.1", 11300)
-    with pytest.raises(ValueError):
-        endpoint_of(Anything(), "127.0.0.1:no")
+    assert way_to(Clock(), world.endpoint).endpoint is world.endpoint

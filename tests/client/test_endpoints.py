@@ -7,66 +7,23 @@ from importlib.util import find_spec
 from typing import Any, cast
 
 import pytest
-from twisted.internet.endpoints import clientFromString
 
 from beanstalk_twisted.client.endpoints import (
     FIRST_S,
     MOST_S,
     Backoff,
-    connectable,
-    endpoint,
+    way_to,
 )
 from beanstalk_twisted.client.service import Client
 from tests.conftest import the_reactor
 
 
-@pytest.mark.parametrize(
-    ("text", "meant"),
-    [
-        ("queue.example", "tcp:queue.example:11300"), ("10.0.0.1:7", "tcp:10.0.0.1:7"),
-        ("[::1]:7", "tcp:\\:\\:1:7"), ("::1", "tcp:\\:\\:1:11300"),
-        ("unix:/run/bs.sock", "unix:/run/bs.sock"), ("tcp:host:1", "tcp:host:1"),
-        ("tcp:host=h:port=65535", "tcp:host=h:port=65535"), ("unix:path=/s", "unix:path=/s"),
-        ("tcp:\\:\\:1:7:timeout=5", "tcp:\\:\\:1:7:timeout=5"),
-        ("fe80::1", "tcp:fe80\\:\\:1:11300"),
-    ],
-)  # fmt: skip
-def test_a_server_may_be_named_in_short(text: str, meant: str) -> None:
-    assert endpoint(text) == meant
-    clientFromString(the_reactor(), meant)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "", ":1", "host:0", "host:65536", "host:port", "tcp:", "tcp:x", "tcp:x:0", "tcp:x:65536",
-        "tcp:x:y", "tcp:x:port=99999999", "tls:", "tls:x", "ssl:x:0", "ssl:x:1",
-        "ssl:x:1:hostname=", "unix:", "unix:path=", "tls://", "tls://h:0", "tls://h?no=1",
-        "name@host:1",
-    ],
-)  # fmt: skip
-def test_what_names_no_server_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="no server"):
-        endpoint(text)
-
-
-@pytest.mark.parametrize(
-    "text", ["nothing:x:1", "tcp:x:1:no=1", "tcp:x:1:timeout=x", "unix:/s:timeout=x"]
-)
-def test_options_that_an_endpoint_does_not_take_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no server"):
-        connectable(the_reactor(), text)
-
-
-@pytest.mark.parametrize(
-    "text", ["tls:x:1", "tls://x:1", "tls:x:1:timeout=3", "ssl:x:1:hostname=x"]
-)
-def test_tls_works_or_says_what_is_missing(text: str) -> None:
+def test_tls_works_or_says_what_is_missing() -> None:
     if find_spec("OpenSSL") is None:
         with pytest.raises(ValueError, match="TLS needs more packages"):
-            connectable(the_reactor(), text)
+            way_to(the_reactor(), "tls://x:1")
     else:
-        connectable(the_reactor(), text)
+        way_to(the_reactor(), "tls://x:1")
 
 
 @pytest.mark.parametrize("text", ["127.0.0.1:11300", "tcp:127.0.0.1:11300", "127.0.0.1"])
@@ -75,8 +32,9 @@ def test_a_client_takes_a_server_as_the_commands_do(text: str) -> None:
     assert (made._host, made._port) == ("127.0.0.1", 11300)
 
 
-def test_a_kind_of_endpoint_that_a_plug_in_may_bring_is_left_to_twisted() -> None:
-    assert endpoint("other:host:1") == "other:host:1"
+def test_a_unix_socket_is_a_server_too() -> None:
+    way = way_to(the_reactor(), "unix:/run/bs.sock")
+    assert (cast(Any, way.endpoint)._path, way.name) == ("/run/bs.sock", "unix:/run/bs.sock")
 
 
 @pytest.mark.parametrize("place", [None, 11300, ("127.0.0.1", 11300)])

@@ -127,16 +127,6 @@ def test_what_a_pool_does_and_when_is_what_the_page_says() -> None:
 
 def test_the_limits_are_those_of_the_code() -> None:
     assert table(PAGE, "Limits") == [
-        ["silence of the server (`grace_s`)", f"{connection.GRACE_S:g} seconds"],
-        [
-            "the same during a `flush_tube`, `flush_buried` or `kick_dead`, besides",
-            f"{FLUSH_S:g} seconds",
-        ],
-        [
-            "silence of a connection without a deadline, before a server that is gone is noticed",
-            f"{tcp_keepalive.IDLE_S + tcp_keepalive.INTERVAL_S * tcp_keepalive.PROBES} seconds",
-        ],
-        ["closing a connection, before it is cut", f"{connection.PART_S:g} seconds"],
         [
             "waits before the next try",
             f"{endpoints.FIRST_S:g} to {endpoints.MOST_S:g} seconds",
@@ -145,10 +135,18 @@ def test_the_limits_are_those_of_the_code() -> None:
             "commands without an answer, before `room()` waits",
             f"{dialogue.MAX_UNANSWERED:,} commands",
         ],
-        ["what waits to be sent", f"{exchange.MAX_WAITING_BYTES:,} bytes"],
-        ["one piece given to the connection", f"{exchange.PIECE_BYTES:,} bytes"],
+        [
+            f"what waits to be sent, with {exchange.REQUEST_BYTES} bytes more for each command",
+            f"{exchange.MAX_WAITING_BYTES:,} bytes",
+        ],
         ["line of a reply", f"{MAX_REPLY_LINE_BYTES:,} bytes"],
         ["body of a reply", f"{MAX_BODY_BYTES:,} bytes"],
     ]
-    assert f"{exchange.REQUEST_BYTES} bytes more" in section(PAGE, "Limits")
-    assert f"{FLUSH_S:g} seconds for `flush_tube`" in section(PAGE, "Deadlines")
+    deadlines = " ".join(section(PAGE, "Deadlines").split())
+    keepalive_s = tcp_keepalive.IDLE_S + tcp_keepalive.INTERVAL_S * tcp_keepalive.PROBES
+    for words in (
+        f"{FLUSH_S:g} seconds for `flush_tube`",
+        f"plus {connection.GRACE_S:g} seconds (`grace_s=`",
+        f"a dead server after {keepalive_s} seconds",
+    ):
+        assert words in deadlines

@@ -106,7 +106,7 @@ async def test_beanstalkd_is_sent_the_question_and_nothing_else(tmp_path: Path) 
             job = await client.put(b"x")
             assert await client.probe() == frozenset()
             for name, call in CALLS.items():
-                with pytest.raises(errors.NotAnnounced, match=f"^{name}: not sent: tcp:127.0.0.1:"):
+                with pytest.raises(errors.NotAnnounced, match=f"^{name}: not sent: 127.0.0.1:"):
                     await call(client)
             stats = await client.stats()
             assert (stats.cmd_delete, stats.current_jobs_ready, stats.total_jobs) == (0, 1, 1)

@@ -230,7 +230,7 @@ def test_each_encrypted_endpoint_greets_browsers(
 
 def test_the_commands_of_the_page_make_an_authority_and_what_it_issues(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "tls.md").read_text()
-    section = page.partition("## An authority of one's own\n")[2]
+    section = page.partition("## Your own authority\n")[2]
     commands = section.partition("```sh\n")[2].partition("```")[0]
     made = tmp_path / "made"
     made.mkdir()

@@ -33,6 +33,9 @@ class Budget:
         """Have `takes_put` asked."""
         return False
 
+    def takes_segment(self) -> bool:
+        return self.has_segment
+
     def takes_put(self, body_bytes: int, jobs: int) -> bool:
         """See `SpaceBudget.takes_put`."""
         self.asked.append((body_bytes, jobs))

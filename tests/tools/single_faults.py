@@ -122,7 +122,7 @@ def _segment(files: Files, name: str) -> Segment:
         for name, (start, end) in spans.items()
     }
     behind = frames[-1][1] if not is_sealed else len(raw)
-    places["behind it"] = Place(behind, len(raw), min(behind + 100, len(raw)))
+    places["after it"] = Place(behind, len(raw), min(behind + 100, len(raw)))
     return Segment(files, name, places, frozenset(Started(MemoryDirectory(dict(files))).jobs()))
 
 
@@ -271,8 +271,8 @@ def main() -> None:
             for number, (state, segment) in enumerate(states().items())
         }
     text = PAGE.read_text()
-    before, behind = text[: text.index(BEGIN) + len(BEGIN)], text[text.index(END) :]
-    PAGE.write_text(before + tables(found) + behind)
+    before, after = text[: text.index(BEGIN) + len(BEGIN)], text[text.index(END) :]
+    PAGE.write_text(before + tables(found) + after)
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
         (["no_such:f"], "No module named"), (["json:dumps", "-s", "host:x"], "is no server"),
         (["json:dumps", "-n", "0"], "is not in the range"),
         (["json:dumps", "--tube", "bad name"], "not the name of a tube"),
-        (["json:dumps", "-s", "tcp:x"], "is no server"),
+        (["json:dumps", "-s", "tcp:x:y"], "is no server"),
         (["json:dumps", "-s", "tcp:x:1:timeout=y"], "is no server"),
         (["an_application:app", "--limit", "5"],
          "--limit is for a function; @app.task(…) says it for a task"),

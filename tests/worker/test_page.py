@@ -1,6 +1,4 @@
-"""The page on the worker: its tables are those of the code, its examples print what it says, and
-its exchange happens as it is told.
-"""
+"""The page on the worker: its tables are those of the code, its examples print what it says."""
 
 from __future__ import annotations
 
@@ -13,16 +11,14 @@ from typing import Any
 
 import pytest
 
-from beanstalk_twisted.tasks import child, results, running
+from beanstalk_twisted.tasks import child, results
 from beanstalk_twisted.tasks.options import Options, TaskOptions
-from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.worker import (
     command,
     hooks,
     policy,
     process,
     recurring,
-    reserver,
     service,
     settings,
 )
@@ -45,30 +41,6 @@ EXAMPLES = examples_of(PAGE)
 def test_the_examples_of_the_page_print_what_it_says(tmp_path: Path) -> None:
     assert len(EXAMPLES) == 1
     see_that_examples_print(EXAMPLES, tmp_path)
-
-
-def test_the_exchange_happens_as_the_page_tells_it() -> None:
-    (block,) = blocks(PAGE, "exchange")
-    server = MemoryServer()
-    connection = server.connect()
-    heard = b""
-    lines = [line.split(None, 2) for line in block.splitlines()]
-    assert [words[0] for words in lines][-3:] == ["3", "9", "9"]
-    for seconds, direction, text in lines:
-        wait_s = int(seconds) - server.clock.seconds()
-        if wait_s > 0:
-            # Nothing is answered a moment before.
-            server.advance(wait_s - 0.001)
-            assert heard + connection.take() == b""
-            server.advance(0.001)
-        if direction == ">":
-            connection.send(text.encode() + b"\r\n")
-            server.advance()
-        heard += connection.take()
-        if direction == "<":
-            assert heard.startswith(text.encode() + b"\r\n")
-            heard = heard[len(text) + 2 :]
-    assert heard == b""
 
 
 def named(rows: list[list[str]]) -> list[str]:
@@ -184,7 +156,6 @@ def test_the_shell_is_as_the_page_tells() -> None:
         ("Handlers that hang", f"`beanstalk-work` exits with {process.STUCK}, so"),
         ("Handlers that hang", f"exits with {process.STUCK} after {process.TRIES} tries"),
         ("Handlers that hang", f"exits with 1 after {process.HELD_S:g} more seconds"),
-        ("Handlers that hang", f"is ended with exit code {process.FORKED}."),
         ("Logs and metrics", f"with {hooks.MAX_TEXT:,} characters"),
         ("Logs and metrics", f"{hooks.MAX_TRACEBACK:,} of its traceback"),
         ("Touching and losing a job", f"after {HALF[EARLIEST]} of its TTR"),
@@ -199,7 +170,6 @@ def test_the_limits_are_those_of_the_code() -> None:
     shell = Shell("true")
     assert table(PAGE, "Limits") == [
         ["`concurrency`", f"{settings.MAX_CONCURRENCY:,} jobs"],
-        ["`connections`", f"{service.CONNECTIONS}"],
         ["file of schedules", f"{schedule.MAX_FILE_BYTES:,} bytes"],
         ["`finish_s`", f"{service.FINISH_S:g} seconds"],
         [
@@ -207,7 +177,4 @@ def test_the_limits_are_those_of_the_code() -> None:
             f"{STUCK_S:g} second, of `--shell` {shell.ends_within_s + STUCK_S:g}, of a "
             f"task's process {child.InProcess.ends_within_s + STUCK_S:g}",
         ],
-        ["between two polls", f"{reserver.POLL_FIRST_S:g} to {reserver.POLL_MOST_S:g} seconds"],
-        ["after an error", f"{reserver.REST_S:g} second"],
-        ["answer to the put of a result", f"{running.REPLY_S:g} seconds"],
     ]

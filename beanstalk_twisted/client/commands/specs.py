@@ -173,11 +173,7 @@ class CommandSpec:
         if job_id is None:  # A command with both is about the job.
             given = zip(self.row.fields, args, strict=True)
             about = next((name.decode() for field, name in given if field.name == "tube"), None)
-        refusal = errors.BY_WORD[form.word].told(self.name, value, job_id, about)
-        if self.name == "tube-policy" and isinstance(refusal, errors.BadFormat) and args[1]:
-            said = " or ".join(f"{key}={value}" for key, value in args[1])
-            refusal.args = (f"{refusal}: it does not take {said}",)
-        return refusal
+        return errors.BY_WORD[form.word].told(self.name, value, job_id, about)
 
     def job_id(self, args: Sequence[Any]) -> int | None:
         return None if self._job_at is None else int(args[self._job_at])

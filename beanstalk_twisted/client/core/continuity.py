@@ -3,7 +3,7 @@ what waits for a connection, and what may be sent again on the next one.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from beanstalk_twisted.client import errors
@@ -129,15 +129,17 @@ class Continuity:
             else:
                 request.fail(errors.Unanswered(request.spec.name, None, request.lost))
 
-    def fail_waiting(self, of: Callable[[Request], Exception | None]) -> None:
-        """Fail what waits for a connection, each with an error of its own; None for one to whom
-        nothing is said.
-        """
+    def drop_waiting(self) -> Iterable[Request]:
+        """Forget what waits for a connection, and give it."""
         waiting, self._waiting = self._waiting, OrderedDict()
         self._waiting_bytes = 0
-        for request in waiting:
-            if not request.is_forgotten and (why := of(request)) is not None:
-                request.fail(why)
+        return waiting
+
+    def fail_waiting(self, why: BaseException) -> None:
+        """Fail what waits for a connection, since this is why there is none."""
+        for request in self.drop_waiting():
+            if not request.is_forgotten and (error := _unsent(request, why)) is not None:
+                request.fail(error)
 
     # The end of one.
 
@@ -187,3 +189,12 @@ class Continuity:
         request.is_forgotten = True
         if self._waiting.pop(request, request) is None:
             self._waiting_bytes -= cost(request)
+
+
+def _unsent(request: Request, why: BaseException) -> errors.ClientError | None:
+    """Give the error of a command that waited in vain for a connection, if there is any."""
+    if isinstance(why, errors.NoHost | errors.TlsFailed):
+        return why.of(request.spec.name, request.job_id)
+    if isinstance(why, errors.Unauthorized):
+        return errors.Unauthorized(why.command, why.job_id, why.tube)
+    return request.lose(why)

@@ -15,7 +15,7 @@ from twisted.internet.defer import (
     gatherResults,
 )
 from twisted.internet.endpoints import connectProtocol
-from twisted.internet.interfaces import IDelayedCall, IStreamClientEndpoint
+from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -24,7 +24,7 @@ from beanstalk_twisted.client.commands.methods import watch_only
 from beanstalk_twisted.client.commands.specs import Job
 from beanstalk_twisted.client.connection import Connection
 from beanstalk_twisted.client.core.dialogue import Ended, lose_all
-from beanstalk_twisted.client.endpoints import endpoint_of, without_token
+from beanstalk_twisted.client.endpoints import Way
 from beanstalk_twisted.client.pending import cancel
 from beanstalk_twisted.client.pool.hashing import Split
 from beanstalk_twisted.client.service import Client, Losses
@@ -209,26 +209,6 @@ class PoolJob:
     job_connection: "JobConnection | None" = field(default=None, repr=False, compare=False)
 
 
-class Entrance(NamedTuple):
-    """The way into one server; the token, if any, is shown on each connection before all else."""
-
-    endpoint: Any
-    token: str | None
-
-    @classmethod
-    def of(cls, clock: Any, place: str | IStreamClientEndpoint, token: str | None) -> "Entrance":
-        """:param token: for an address that has none.
-        :raise ValueError: the text names no server.
-        """
-        in_address = None
-        if isinstance(place, str):
-            place, in_address = without_token(place)
-        return cls(endpoint_of(clock, place), in_address or token)
-
-    def __repr__(self) -> str:
-        return f"<Entrance {self.endpoint!r}>"
-
-
 class JobConnection:
     """:ivar jobs: the numbers of those that are reserved on it, as far as we know."""
 
@@ -246,7 +226,7 @@ class JobConnection:
         jobs are ours.
         """
         try:
-            token, tubes = self._job_connections.entrance.token, self._job_connections.tubes
+            token, tubes = self._job_connections.way.token, self._job_connections.tubes
             shown = [] if token is None else [self.connection.auth(token)]
             asked = [*shown, *watch_only(self.connection, tubes)]
             await gatherResults(asked, consumeErrors=True)
@@ -310,7 +290,7 @@ class JobConnections:
     """
 
     def __init__(
-        self, name: str, clock: Any, entrance: Entrance, tubes: Sequence[str | bytes],
+        self, name: str, clock: Any, way: Way, tubes: Sequence[str | bytes],
         grace_s: float, lost: Callable[[str, tuple[int, ...]], object],
     ) -> None:  # fmt: skip
         """:param lost: called with the server's name and the jobs reserved on a connection when it
@@ -318,7 +298,7 @@ class JobConnections:
         """
         self.name = name
         self.clock = clock
-        self.entrance = entrance
+        self.way = way
         self.tubes = tubes
         self.grace_s = grace_s
         self.polls = 0
@@ -448,7 +428,7 @@ class JobConnections:
 
     async def _new_job_connection(self) -> JobConnection:
         job_connection = JobConnection(self)
-        await connectProtocol(self.entrance.endpoint, job_connection.connection)
+        await connectProtocol(self.way.endpoint, job_connection.connection)
         self._open.add(job_connection)
         await job_connection.watch()
         return job_connection

@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.logger import Logger
 
-from beanstalk_twisted.client import endpoints as ways
+from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.client.commands import specs
 from beanstalk_twisted.client.commands.calls import checked_tube
 from beanstalk_twisted.client.commands.specs import (
@@ -29,10 +29,9 @@ from beanstalk_twisted.client.commands.tags import (
     check_seconds,
 )
 from beanstalk_twisted.client.connection import GRACE_S
-from beanstalk_twisted.client.endpoints import the_reactor
+from beanstalk_twisted.client.endpoints import the_reactor, way_to
 from beanstalk_twisted.client.pool.connections import (
     PATIENCE_S,
-    Entrance,
     JobConnection,
     JobConnections,
     Misplaced,
@@ -130,21 +129,21 @@ class Pool(Service):
             self._splits.append(Split({name: each.weight for name, each in before.items()}))
         self._changed = changed
         client_of = partial(make_client, reactor=self._clock, grace_s=grace_s, logs=False)
-        entrances = {
-            name: Entrance.of(self._clock, server.endpoint, token)
-            for name, server in (before | now).items()
+        ways = {
+            name: way_to(self._clock, server.endpoint) for name, server in (before | now).items()
         }
+        ways = {name: way._replace(token=way.token or token) for name, way in ways.items()}
         self._members = {
             name: PoolMember(
                 name, self._clock, partial(client_of, way.endpoint, token=way.token), patience_s,
                 self._member_changed,
             )
-            for name, way in entrances.items()
+            for name, way in ways.items()
         }  # fmt: skip
         taken_from = self.by_server(tubes)
         job_connections = (
             JobConnections(
-                name, self._clock, entrances[name], each, grace_s, partial(tell, self._log, lost)
+                name, self._clock, ways[name], each, grace_s, partial(tell, self._log, lost)
             )
             for name, each in taken_from.items()
         )
@@ -397,9 +396,11 @@ def named(servers: Iterable[str | Server], argument: str = "servers") -> dict[st
         server = Server(each) if isinstance(each, str) else each
         if not isinstance(server, Server):
             raise TypeError(f"{argument}: each is HOST:PORT or a Server, not {each!r}")
-        if server.name is None and not isinstance(server.endpoint, str):
-            raise ValueError(f"a server needs a name: {server.endpoint!r}")
-        name = ways.endpoint(str(server.endpoint)) if server.name is None else server.name
+        name = server.name
+        if name is None:
+            if not isinstance(server.endpoint, str):
+                raise ValueError(f"a server needs a name: {server.endpoint!r}")
+            name = Address.parse(server.endpoint).pool_name
         if name in found:
             raise ValueError(f"two servers of a pool are called {name!r}")
         found[name] = server

@@ -277,7 +277,7 @@ class EpollReader:
 
         :param is_cut: whether it has brought `READ_BYTES`; then others are read before.
         """
-        # One that is registered after this is reported then.
+        # A new one is read again in any case.
         if events != FIRST and self._feeds.get(feed.fd) is feed:
             if is_cut:
                 self._epoll.modify(feed.fd, READABLE)
@@ -400,6 +400,8 @@ class EpollReader:
                 # One that was paused and resumed meanwhile is registered.
                 with suppress(FileExistsError):
                     self._epoll.register(descriptor, READABLE)
+                # What has come before that, and the end, comes before what others send later.
+                ready.append((descriptor, ARRIVED))
             now_ns = clock.now_ns()
             if now_ns > ends_ns:
                 # Whatever is slow ends here: it takes no look of its own.

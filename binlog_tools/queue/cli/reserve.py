@@ -13,7 +13,7 @@ import click
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.client.commands.specs import Job
-from beanstalk_twisted.client.stats import JobStats
+from beanstalk_twisted.client.stats import JobStats, environment_of
 from binlog_tools.console.errors import fail, warn
 from binlog_tools.console.signals import SIGNALLED, DeferredSignal, signal_name
 from binlog_tools.console.wording import reason
@@ -43,17 +43,11 @@ class Execution:
     """
 
     def __init__(self, command: str, job: Job, stats: JobStats) -> None:
-        facts = {
-            "BEANSTALK_JOB_ID": str(job.id), "BEANSTALK_TUBE": stats.tube,
-            "BEANSTALK_ATTEMPT": str(stats.reserves), "BEANSTALK_TTR": str(stats.ttr),
-            "BEANSTALK_PRIORITY": str(stats.pri),
-            "BEANSTALK_JOB_METADATA": str(stats.get("metadata", "")),
-        }  # fmt: skip
         self._body: bytes | None = job.body
         self._kill_at_s: float | None = None
         self._process = subprocess.Popen(  # noqa: S602 - a shell's command is what is wanted.
             command, shell=True, executable="/bin/sh", stdin=subprocess.PIPE,
-            start_new_session=True, env={**os.environ, **facts},
+            start_new_session=True, env={**os.environ, **environment_of(job.id, stats)},
         )  # fmt: skip
 
     def wait(self, seconds: float) -> int | None:

@@ -228,6 +228,7 @@ def _change_policy(queue: "Client", tube: bytes, changes: Sequence[str]) -> None
                 check_rule(key, value)
         except BadRule as wrong:
             fail(REFUSED, f"{refused}: {wrong}")
+        refused.args = (f"{refused}: it does not take {' or '.join(changes)}",)
         raise
 
 

@@ -207,6 +207,33 @@ def test_the_first_bytes_of_a_new_connection_are_read_before_what_others_send_la
     assert bench.turn() == ["begin", b"new", (0, b"later"), "end"]
 
 
+def test_a_new_connection_that_has_ended_ends_before_what_others_send_later(
+    bench: Bench, port: ListeningPort
+) -> None:
+    known, _ = bench.wire()
+    new = port.connect(b"new")
+    new.transport.protocol = Ending(bench.heard.append)
+    new.far.close()
+    known.far.send(b"later")
+    assert bench.turn() == ["begin", b"new", ConnectionDone, (0, b"later"), "end"]
+
+
+def test_a_new_connection_that_sends_without_end_is_read_twice(
+    bench: Bench, port: ListeningPort
+) -> None:
+    known, _ = bench.wire()
+    new = port.connect(b"new")
+
+    def hear(data: bytes, now_ns: int) -> None:
+        bench.hear(data, now_ns)
+        new.far.send(b"more")
+
+    port.received = hear
+    known.far.send(b"later")
+    assert bench.turn() == ["begin", b"new", b"more", (0, b"later"), "end"]
+    assert bench.turn() == ["begin", b"more", "end"]
+
+
 def test_a_new_connection_comes_after_what_others_have_sent_before(
     bench: Bench, port: ListeningPort
 ) -> None:

@@ -32,8 +32,8 @@ class TlsServer:
     def __init__(self, folder: Path, process: ServerProcess, port: int) -> None:
         self.folder = folder
         self.process = process
-        self.address = f"tls:127.0.0.1:{port}"
-        self.trusting = f"{self.address}:trustRoots={folder}"
+        self.address = f"tls://127.0.0.1:{port}"
+        self.trusting = f"{self.address}?ca={folder}"
 
     def call(self, *words: str, address: str = "", typed: bytes = b"") -> Result:
         environment = {"BEANSTALK_SERVER": address or self.trusting}
@@ -74,7 +74,7 @@ def test_what_is_of_tls_alone_is_no_answer_and_no_end(server: TlsServer) -> None
 
 
 def test_an_unknown_certificate_is_refused(server: TlsServer, certificates: Certificates) -> None:
-    where = server.address.removeprefix("tls:")
+    where = server.address.removeprefix("tls://")
     for address in (server.address, f"tls://{where}?ca={certificates.other_roots}"):
         refused = server.call("stats", address=address)
         assert refused.exit_code == 4
@@ -85,15 +85,15 @@ def test_an_unknown_certificate_is_refused(server: TlsServer, certificates: Cert
 
 
 def test_a_client_without_tls_is_no_trouble_for_a_server_with_it(server: TlsServer) -> None:
-    plain = server.call("stats", address=server.address.removeprefix("tls:"))
+    plain = server.call("stats", address=server.address.removeprefix("tls://"))
     assert plain.exit_code == 4
     assert server.call("stats").exit_code == 0
 
 
 def test_a_file_that_cannot_be_used_is_named(server: TlsServer, tmp_path: Path) -> None:
-    result = server.call("stats", address=f"{server.address}:trustRoots={tmp_path}/nothing")
+    result = server.call("stats", address=f"{server.address}?ca={tmp_path}/nothing")
     assert result.exit_code == 4
     assert result.stderr == (
-        f"beanstalk: tls://{server.address.removeprefix('tls:')}: {tmp_path}/nothing: No such file "
-        "or directory; name a file that this user can read\n"
+        f"beanstalk: {server.address}: {tmp_path}/nothing: No such file or directory; "
+        "name a file that this user can read\n"
     )
