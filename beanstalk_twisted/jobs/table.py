@@ -193,10 +193,7 @@ class JobTable:
 
         :return: whether it was not there yet; otherwise nothing has changed.
         """
-        page = self._pages.get(job_id >> PAGE_BITS)
-        if page is None:
-            page = self._new_page(job_id >> PAGE_BITS)
-        slot = job_id & PAGE_MASK
+        page, slot = self._page(job_id >> PAGE_BITS), job_id & PAGE_MASK
         at = slot * ROW_BYTES
         if page.entries[slot] is not None or page.rows[at + STATE_AT]:
             return False
