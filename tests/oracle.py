@@ -204,7 +204,7 @@ class OracleConnection(Connection):
         return None
 
     def _obey(self, line: bytes) -> None:
-        queue, now_ns = self._context.queue, self._context.now_ns()
+        queue, now_ns = self._context.queue, self._context.clock.now_ns()
         self._command = None
         try:
             parsed = self.dialect.parse_by_pattern(line)
@@ -239,7 +239,7 @@ class OracleConnection(Connection):
         elif has_junk:
             self._say(BAD_FORMAT)
         else:
-            self._put = parsed, queue.puts.begin(self.session, self._context.now_ns())
+            self._put = parsed, queue.puts.begin(self.session, self._context.clock.now_ns())
             self._step = self._take_body
 
     def _take_body(self) -> bool:
@@ -251,7 +251,7 @@ class OracleConnection(Connection):
         if not body.endswith(CRLF):
             self._say(EXPECTED_CRLF)
             return True
-        queue, now_ns = self._context.queue, self._context.now_ns()
+        queue, now_ns = self._context.queue, self._context.clock.now_ns()
         priority, delay_s, ttr_s, _ = parsed[1]
         body = body.removesuffix(CRLF)
         self._end(queue.puts.put(self.session, now_ns, draft, priority, delay_s, ttr_s, body))
@@ -291,7 +291,7 @@ class OracleConnection(Connection):
         if jobs.refusal is not None:
             self._say(jobs.refusal)
             return
-        now_ns = self._context.now_ns()
+        now_ns = self._context.clock.now_ns()
         args: tuple[Any, ...] = (jobs.came,) if jobs.is_batch else jobs.came[0]
         run = self._context.methods[jobs.command.operation]
         self._end(run(self.session, now_ns, now_ns, *args))

@@ -14,6 +14,7 @@ from beanstalk_twisted.binlog.tags import Tags
 
 NS: Final = 1_000_000_000
 
+PUT: Final = Kind.PUT
 RESERVE: Final = Kind.RESERVE
 RELEASE: Final = Kind.RELEASE
 BURY: Final = Kind.BURY
@@ -35,7 +36,7 @@ releases, buries.
 
 ALIVE: Final = frozenset(set(State) - {State.GONE})
 
-LEGAL_MOVES: dict[Kind, tuple[frozenset[State], frozenset[State]]] = {
+LEGAL_MOVES: Final[dict[Kind, tuple[frozenset[State], frozenset[State]]]] = {
     Kind.PUT: (frozenset({State.GONE}), frozenset({State.READY, State.DELAYED})),
     Kind.RESERVE: (
         frozenset({State.READY, State.DELAYED, State.BURIED}), frozenset({State.RESERVED}),
@@ -87,7 +88,7 @@ class Job:
     def new(cls, image: JobImage, lsn: int, segment: int) -> "Job":
         """A job that a full record makes; its state is GONE until `become`."""
         row = (
-            image.ts_ns, 0, 0, 0, GONE, 0, 0, 0, image.tube_id, segment, len(image.body), lsn,
+            image.ts_ns, lsn, 0, 0, GONE, 0, 0, 0, image.tube_id, segment, len(image.body), lsn,
             0, 0, 0, 0,
         )  # fmt: skip
         return cls(image.job_id, image.body, image.tags, row)
@@ -171,13 +172,3 @@ class Job:
             self.kicks += 1
         elif kind is TTR_EXPIRED:
             self.timeouts += 1
-
-
-def row_of(image: JobImage, lsn: int, segment: int) -> Row:
-    """What a full record says of a job without tags that nobody holds."""
-    (_, state, _, priority, _, ts_ns, deadline_ns, delay_s, ttr_s, tube_id,
-     reserves, timeouts, releases, buries, kicks, _, body, _) = image  # fmt: skip
-    return (
-        ts_ns, lsn, deadline_ns, kicks, state, priority, delay_s, ttr_s, tube_id, segment,
-        len(body), lsn, reserves, timeouts, releases, buries,
-    )  # fmt: skip

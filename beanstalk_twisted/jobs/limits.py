@@ -7,7 +7,7 @@ from typing import Final
 from beanstalk_twisted.binlog.records.jobs import GONE, NEVER_NS, READY, JobImage, State
 from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.jobs.job import DELAYED, Job
-from beanstalk_twisted.jobs.ordered import LEAST, OrderedJobs
+from beanstalk_twisted.jobs.ordered import ID_MASK, LEAST, OrderedJobs
 from beanstalk_twisted.jobs.tube import NO_JOBS, Tube
 
 Level = tuple[bytes, int]
@@ -188,7 +188,7 @@ class Line:
     def _park(self, key: int) -> None:
         if self.others is NO_JOBS:
             self.others = OrderedJobs()
-        self.others.add_key(key)
+        self.others.add(key >> 64, key & ID_MASK)
         self.tube.park(key)
 
 

@@ -5,7 +5,6 @@ A key is ``major << 64 | job_id``: jobs with equal major come in order of their 
 
 from array import array
 from bisect import bisect_left, bisect_right
-from itertools import chain, islice
 from typing import Final, TypeAlias
 
 ID_MASK: Final = (1 << 64) - 1
@@ -141,9 +140,6 @@ class OrderedJobs:
             gone += 1
         self._drop(0, gone)
 
-    def add_key(self, key: int) -> bool:
-        return self.add(key >> 64, key & ID_MASK)
-
     def discard_key(self, key: int) -> None:
         self.discard(key >> 64, key & ID_MASK)
 
@@ -158,9 +154,6 @@ class OrderedJobs:
         """Whether its first job comes before the other's; there are both."""
         first = self._majors[0][0], self._ids[0][0]
         return first < (other._majors[0][0], other._ids[0][0])
-
-    def first_pair(self) -> tuple[int, int] | None:
-        return (self._majors[0][0], self._ids[0][0]) if self.count else None
 
     def last(self) -> int | None:
         return self._majors[-1][-1] << 64 | self._ids[-1][-1] if self.count else None
@@ -182,7 +175,12 @@ class OrderedJobs:
 
     def first_ids(self, most: int) -> list[int]:
         """The ids of so many of the first jobs; fewer if there are not as many."""
-        return list(islice(chain.from_iterable(self._ids), most))
+        first: list[int] = []
+        for ids in self._ids:
+            first += ids[: most - len(first)].tolist()
+            if len(first) == most:
+                break
+        return first
 
     def _keys(self, place: int, start: int, end: int) -> list[int]:
         majors, ids = self._majors[place][start:end], self._ids[place][start:end]
@@ -248,8 +246,10 @@ class OrderedJobs:
 def _find(majors: Majors, ids: Ids, major: int, job_id: int) -> int:
     """:return: where a job is in a block, or is to be."""
     # Most jobs of a block have one major, or each another.
-    low = 0 if majors[0] == major else bisect_left(majors, major)
-    if low == len(ids) or majors[low] != major or ids[low] >= job_id:
-        return low
+    low = 0
+    if majors[0] != major:
+        low = bisect_left(majors, major)
+        if low == len(ids) or majors[low] != major or ids[low] >= job_id:
+            return low
     end = len(ids) if majors[-1] == major else bisect_right(majors, major, low)
     return bisect_left(ids, job_id, low, end)

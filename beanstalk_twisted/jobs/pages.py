@@ -16,14 +16,11 @@ PAGE_BITS: Final = 5
 ROW: Final = struct.Struct("<qQqHBxIIIIIIQHHHH")
 """A `job.Row`.  Its state is GONE if there is no such job, or it is a `Job`."""
 
-# Where fields are in a `job.Row`.
-CREATED: Final = 0
-LSN: Final = 1
-DEADLINE: Final = 2
 STATE: Final = 4
-PRIORITY: Final = 5
-SEGMENT: Final = 9
-SIZE: Final = 10
+"""Where that is in a `job.Row`."""
+
+NEW_ROW: Final = struct.Struct("<qQq2xBxIIIIIIQ8x")
+"""The same without the counts of what was done with the job: they are 0."""
 
 ROW_BYTES: Final = ROW.size
 

@@ -233,8 +233,9 @@ class Session(Waiter):
         self.timeout_ns: int | None = None
         self.waits_from_ns = self.wanted = 0
         self.has_ended = False
-        # None while it holds few jobs: to keep those in order takes longer than to look at all.
-        self._deadlines: OrderedJobs | None = None
+        # A heap of the deadlines of all its jobs, and of stale ones.  None while it holds few jobs:
+        # to keep those in order takes longer than to look at all.
+        self._deadlines: list[tuple[int, int]] | None = None
         # Of jobs with longer deadlines than at first, the first ones.
         self._firsts: dict[int, int] = {}
         self._ready_index: TubeIndex | None = None
@@ -364,12 +365,8 @@ class Session(Waiter):
         self.reserved[job_id] = deadline_ns
         if self.quota is not None:
             self.quota.reserved += 1
-        if self._deadlines is not None:
-            self._deadlines.add(deadline_ns, job_id)
-        elif len(self.reserved) > FEW_JOBS:
-            self._deadlines = OrderedJobs()
-            for each, each_ns in self.reserved.items():
-                self._deadlines.add(each_ns, each)
+        if len(self.reserved) > FEW_JOBS or self._deadlines is not None:
+            self._plan(job_id, deadline_ns)
 
     def hold_longer(self, job_id: int, deadline_ns: int) -> None:
         """Move the deadline of a held job; the job keeps its place."""
@@ -377,19 +374,27 @@ class Session(Waiter):
         self._firsts.setdefault(job_id, old_ns)
         self.reserved[job_id] = deadline_ns
         if self._deadlines is not None:
-            self._deadlines.discard(old_ns, job_id)
-            self._deadlines.add(deadline_ns, job_id)
+            self._plan(job_id, deadline_ns)
+
+    def _plan(self, job_id: int, deadline_ns: int) -> None:
+        """Take up the newest deadline of a held job."""
+        heap, count = self._deadlines, len(self.reserved)
+        if heap is not None and len(heap) < 2 * count + SPARE_OLD:
+            heappush(heap, (deadline_ns, job_id))
+        elif count > FEW_JOBS:
+            self._deadlines = [(each_ns, each) for each, each_ns in self.reserved.items()]
+            heapify(self._deadlines)
+        else:
+            self._deadlines = None
 
     def let_go(self, job_id: int) -> None:
-        deadline_ns = self.reserved.pop(job_id)
+        del self.reserved[job_id]
         if self.quota is not None:
             self.quota.reserved -= 1
         if self._firsts:
             self._firsts.pop(job_id, None)
-        if self._deadlines is not None:
-            self._deadlines.discard(deadline_ns, job_id)
-            if not self.reserved:
-                self._deadlines = None
+        if not self.reserved:
+            self._deadlines = None
 
     def was_given_until(self, job_id: int) -> int:
         """:return: the first deadline of a job that it holds."""
@@ -397,8 +402,12 @@ class Session(Waiter):
 
     def first_deadline(self) -> tuple[int, int] | None:
         """The earliest deadline among its jobs, ns, and that job's id."""
-        if self._deadlines is not None:
-            return self._deadlines.first_pair()
+        heap = self._deadlines
+        while heap:
+            deadline_ns, job_id = heap[0]
+            if self.reserved.get(job_id) == deadline_ns:
+                return deadline_ns, job_id
+            heappop(heap)
         if not self.reserved:
             return None
         return min(zip(self.reserved.values(), self.reserved, strict=True))

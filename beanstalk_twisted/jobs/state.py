@@ -27,10 +27,9 @@ from beanstalk_twisted.jobs.figures import (
     WATCH_BYTES,
     LiveBytes,
 )
-from beanstalk_twisted.jobs.job import BURIED, DELAYED, LEGAL_MOVES, NS, STATES, Job, Row, row_of
+from beanstalk_twisted.jobs.job import BURIED, DELAYED, LEGAL_MOVES, NS, PUT, Job
 from beanstalk_twisted.jobs.limits import ConcurrencyKeys, Groups
 from beanstalk_twisted.jobs.ordered import OrderedJobs
-from beanstalk_twisted.jobs.pages import CREATED, DEADLINE, LSN, PRIORITY, SEGMENT, SIZE, STATE
 from beanstalk_twisted.jobs.queues import DeadLetters, JobTimes, Queues
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.table import JobTable
@@ -142,9 +141,8 @@ class QueueState(Queues):
         """
         kind, after, job_id = image.kind, image.state, image.job_id
         if kind in FULL:
-            tube = self.tubes.by_id(image.tube_id)
-            may_rest = after is not RESERVED and image.tags is None
-            if may_rest and self.put(tube, job_id, image.body, row_of(image, lsn, segment)):
+            is_plain = image.tags is None and kind is PUT and after is not RESERVED
+            if is_plain and self._put(image, lsn, segment):
                 return
             if kind is Kind.COPY and self._is_as(image):
                 self.move_home(job_id, segment, lsn)
@@ -168,7 +166,8 @@ class QueueState(Queues):
         """`apply` for the image of a job that `Job.image` makes, without it.
         tests/jobs/test_state.py compares the two.
         """
-        before, (sources, targets) = job.state, LEGAL_MOVES[kind]
+        sources, targets = LEGAL_MOVES[kind]
+        before = job.state
         assert before in sources and after in targets, (job.job_id, before, kind)
         if before is after is RESERVED:
             job.deadline_ns = deadline_ns
@@ -183,24 +182,39 @@ class QueueState(Queues):
         job.change(kind, after, reason, deadline_ns, holder, priority, delay_s)
         self._enter(job, tube)
 
-    def put(self, tube: Tube, job_id: int, body: bytes, row: Row) -> bool:
-        """A job that nobody holds, and that has no tags, comes into its tube.
+    def _put(self, image: JobImage, lsn: int, segment: int) -> bool:
+        """`put` for a record without tags, unless it says that something was done with the job."""
+        (_, state, _, priority, job_id, ts_ns, deadline_ns, delay_s, ttr_s, tube_id,
+         *counts, _, body, _) = image  # fmt: skip
+        return not any(counts) and self.put(
+            self.tubes.by_id(tube_id), job_id, body, ts_ns, lsn, segment, state, priority,
+            deadline_ns, delay_s, ttr_s,
+        )  # fmt: skip
 
-        :return: whether it was not there yet, and can rest; otherwise nothing has changed.
+    def put(
+        self, tube: Tube, job_id: int, body: bytes, created_ns: int, lsn: int, segment: int,
+        state: State, priority: int, deadline_ns: int, delay_s: int, ttr_s: int,
+    ) -> bool:  # fmt: skip
+        """A new job without tags, ready or delayed, comes into its tube.
+
+        :return: whether it was not there yet; otherwise nothing has changed.
         """
-        if not self.jobs.add_row(job_id, body, row):
+        if not self.jobs.add_row(
+            job_id, body, created_ns, lsn, segment, state, priority, deadline_ns, delay_s, ttr_s,
+            tube.tube_id,
+        ):  # fmt: skip
             return False
-        segment, size = row[SEGMENT], row[SIZE]
+        size = len(body)
         if segment:
             self.live.enter(segment, size)
-        self.enqueue(tube, STATES[row[STATE]], row[PRIORITY], row[DEADLINE], job_id)
+        self.enqueue(tube, state, priority, deadline_ns, job_id)
         tube.body_bytes += size
         if tube.quotas is not None:
             tube.count_for_quotas(1, size)
         if tube.totals is not None:
-            tube.totals.enter_cold(job_id, row[CREATED])
+            tube.totals.enter_cold(job_id, created_ns)
         if self.bodies.is_on:
-            self.bodies.note(job_id, row[LSN])
+            self.bodies.note(job_id, lsn)
         return True
 
     def _make(self, image: JobImage, lsn: int, segment: int, job: Job | None) -> Job:

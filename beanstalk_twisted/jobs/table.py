@@ -7,7 +7,7 @@ from typing import Final
 from beanstalk_twisted.binlog.cold import KICKED as KICKED_HEAD
 from beanstalk_twisted.binlog.cold import MAX_COUNT, ColdJobs, Run, kick_record
 from beanstalk_twisted.binlog.cold import kicks as kicks_of
-from beanstalk_twisted.binlog.records.jobs import GONE, READY, RESERVED, BodyPlace
+from beanstalk_twisted.binlog.records.jobs import GONE, READY, RESERVED, BodyPlace, State
 from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.jobs.figures import (
     BODY_OBJECT_BYTES,
@@ -15,19 +15,19 @@ from beanstalk_twisted.jobs.figures import (
     RESTING_JOB_BYTES,
     tags_memory_bytes,
 )
-from beanstalk_twisted.jobs.job import KICK, Job, Row
+from beanstalk_twisted.jobs.job import KICK, Job
 from beanstalk_twisted.jobs.pages import (
     FULL_LSN,
     FULL_LSN_AT,
     KICKED,
     KICKED_AT,
     LOGGED,
+    NEW_ROW,
     PAGE_BITS,
     PAGE_SIZE,
     ROW,
     ROW_BYTES,
     SEGMENT_AT,
-    SIZE,
     STANDING,
     STATE,
     STATE_AT,
@@ -40,6 +40,7 @@ from beanstalk_twisted.jobs.pages import (
 PAGE_MASK: Final = PAGE_SIZE - 1
 READ: Final = ROW.unpack_from
 WRITE: Final = ROW.pack_into
+WRITE_NEW: Final = NEW_ROW.pack_into
 
 
 class JobTable:
@@ -184,27 +185,27 @@ class JobTable:
             return entry.body_bytes, entry.tags is not None
         return page.body_bytes(slot), False
 
-    def add_row(self, job_id: int, body: bytes, row: Row) -> bool:
+    def add_row(
+        self, job_id: int, body: bytes, created_ns: int, lsn: int, segment: int, state: State,
+        priority: int, deadline_ns: int, delay_s: int, ttr_s: int, tube_id: int,
+    ) -> bool:  # fmt: skip
         """A new job that nobody holds, and that has no tags.
 
-        :return: whether it was not there yet, and can rest; otherwise nothing has changed.
+        :return: whether it was not there yet; otherwise nothing has changed.
         """
-        page = self._pages.get(job_id >> PAGE_BITS)
-        if page is None:
-            page = self._new_page(job_id >> PAGE_BITS)
-        slot = job_id & PAGE_MASK
+        page, slot = self._page(job_id >> PAGE_BITS), job_id & PAGE_MASK
         at = slot * ROW_BYTES
         if page.entries[slot] is not None or page.rows[at + STATE_AT]:
             return False
-        try:
-            WRITE(page.rows, at, *row)
-        except struct.error:
-            page.rows[at + STATE_AT] = GONE
-            return False
+        size = len(body)
+        WRITE_NEW(
+            page.rows, at, created_ns, lsn, deadline_ns, state, priority, delay_s, ttr_s, tube_id,
+            segment, size, lsn,
+        )  # fmt: skip
         page.entries[slot] = body
         page.count += 1
         self.count += 1
-        self.loaded_bytes += row[SIZE]
+        self.loaded_bytes += size
         return True
 
     def add_all_cold(self, jobs: ColdJobs) -> None:

@@ -27,16 +27,14 @@ from beanstalk_twisted.binlog.records.others import (
 )
 from beanstalk_twisted.binlog.space_budget import PLENTY_BYTES, TUBE_BYTES, whole_bytes
 from beanstalk_twisted.binlog.tags import KNOWN_FEATURES
-from beanstalk_twisted.jobs.job import CLIENT, DELAYED, NS, Job
+from beanstalk_twisted.jobs.job import CLIENT, DELAYED, NS, PUT, RESERVE, Job
 from beanstalk_twisted.jobs.ordered import OrderedJobs
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.jobs.unique_keys import Remembered
 from beanstalk_twisted.wire.replies import NOT_FOUND, Reply
 
-PUT: Final = Kind.PUT
 DELETE: Final = Kind.DELETE
-RESERVE: Final = Kind.RESERVE
 
 ALL: Final = 1 << 62
 """More than there are jobs."""
@@ -194,8 +192,10 @@ class Changes:
         return self.of_state(NOT_FOUND)
 
     def has_room(self) -> bool:
-        budget = self.log.budget
-        return not budget.is_short or budget.takes_change(self._state.ends())
+        log = self.log
+        if log is NOWHERE or not log.budget.is_short:
+            return True
+        return log.budget.takes_change(self._state.ends())
 
     def has_room_for(self, body_bytes: int) -> bool:
         """Whether the log has room for a new job, and then for the end of all jobs."""
@@ -261,11 +261,10 @@ class Changes:
                 PUT, state, CLIENT, priority, job_id, created_ns, deadline_ns, delay_s, ttr_s,
                 tube.tube_id, 0, 0, 0, 0, 0, connection, body,
             )  # fmt: skip
-        row = (
-            created_ns, lsn, deadline_ns, 0, state, priority, delay_s, ttr_s, tube.tube_id, segment,
-            len(body), lsn, 0, 0, 0, 0,
+        is_new = self._state.put(
+            tube, job_id, body, created_ns, lsn, segment, state, priority, deadline_ns, delay_s,
+            ttr_s,
         )  # fmt: skip
-        is_new = self._state.put(tube, job_id, body, row)
         assert is_new, job_id
         return lsn
 

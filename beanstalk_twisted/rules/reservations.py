@@ -5,12 +5,13 @@ Differs from beanstalkd: a TTR always ends, and whoever gets a job back hears RE
 deadline met to the microsecond is forgotten (prot.c, conn_timeout).
 """
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from beanstalk_twisted.binlog.records.jobs import GONE, RESERVED, Kind, Reason, State
-from beanstalk_twisted.jobs.job import CLIENT, NS, Job
+from beanstalk_twisted.jobs.job import CLIENT, NS, RESERVE, Job
 from beanstalk_twisted.jobs.queues import DueTimes, JobTimes
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
@@ -20,7 +21,6 @@ from beanstalk_twisted.rules.statistics import Tally
 from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.replies import NO_JOBS, UNAUTHORIZED, Reply
 
-RESERVE: Final = Kind.RESERVE
 SAFETY_MARGIN_NS: Final = 1 * NS
 """A worker hears DEADLINE_SOON in the last second of a TTR (beanstalkd prot.c, SAFETY_MARGIN)."""
 
@@ -43,7 +43,7 @@ REFUSED: Final[Answer] = UNAUTHORIZED, 0
 """To a command that its connection has no right to, or that a limit of its identity refuses."""
 
 
-def leave(outbox: list[tuple[Session, Answer]], session: Session, answer: Answer) -> None:
+def leave(outbox: deque[tuple[Session, Answer]], session: Session, answer: Answer) -> None:
     """Leave an answer for a session; its next command waits until this is delivered."""
     session.has_answer = True
     outbox.append((session, answer))
@@ -64,7 +64,7 @@ class Reservations:
     """
 
     def __init__(self, state: QueueState, changes: Changes, tally: Tally) -> None:
-        self.outbox: list[tuple[Session, Answer]] = []
+        self.outbox: deque[tuple[Session, Answer]] = deque()
         self.state = state
         self.changes = changes
         self.tally = tally
@@ -242,10 +242,9 @@ class Reservations:
 
     def match(self, tube: Tube, now_ns: int) -> None:
         """Give ready jobs to waiting sessions, the first job to who has waited longest."""
-        while tube.waiting and not tube.is_closed:
+        while tube.waiting and tube.ready.count and not tube.is_closed:
             session = tube.first_waiter()
-            if not tube.ready.count or not isinstance(session, Session):
-                return
+            assert isinstance(session, Session)
             job = self.state.jobs.job(tube.ready.first_id())
             if session.is_doubtful and self.ends_wait(session):
                 continue

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from beanstalk_twisted.binlog.records.jobs import RESERVED, Kind, Reason, State
+from beanstalk_twisted.binlog.records.jobs import READY, RESERVED, Kind, Reason
 from beanstalk_twisted.binlog.records.others import Counters, Record
 from beanstalk_twisted.binlog.space_budget import Demand
-from beanstalk_twisted.jobs.job import CLIENT, NS, Job
+from beanstalk_twisted.jobs.job import BURIED, CLIENT, DELAYED, NS, RELEASE, Job
 from beanstalk_twisted.jobs.queues import JobTimes
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
@@ -37,7 +37,6 @@ from beanstalk_twisted.wire import layouts, replies
 from beanstalk_twisted.wire.layouts import Values
 from beanstalk_twisted.wire.replies import CANCELLED, RETURNED, CannotHandOver, Reply
 
-RELEASE: Final = Kind.RELEASE
 TOUCH: Final = Kind.TOUCH
 
 SLICE_WAITS: Final = 500
@@ -75,7 +74,7 @@ class WorkQueue:
     """
 
     def __init__(
-        self, facts: statistics.FactsSource, counters: Sequence[str], max_job_bytes: int,
+        self, facts: statistics.FactsSource, counters: Iterable[str], max_job_bytes: int,
         memory: Memory = PLENTY,
     ) -> None:  # fmt: skip
         """:param facts: asked at each `stats`.
@@ -84,9 +83,8 @@ class WorkQueue:
         self.state = QueueState()
         self.memory = memory
         self.max_job_bytes = max_job_bytes
-        self.tally = statistics.Tally()
+        self.tally = statistics.Tally(counters)
         self._facts = facts
-        self._counters = counters
         self._changes = Changes(self.state)
         self.reservations = Reservations(self.state, self._changes, self.tally)
         self.outbox = self.reservations.outbox
@@ -207,11 +205,11 @@ class WorkQueue:
     def reserve_job(self, session: Session, now_ns: int, job_id: int) -> Answer | None:
         """This very job, unless that or too many with its concurrency key are reserved."""
         job = self.state.jobs.get(job_id)
-        if job is None or job.state is State.RESERVED:
+        if job is None or job.state is RESERVED:
             return self._changes.not_found()
         if job.tags is not None and not self.state.concurrency.allows(job.tags):
             return self._changes.not_found()
-        if job.state is not State.READY and not self._changes.has_room():
+        if job.state is not READY and not self._changes.has_room():
             return NO_ROOM
         return self.reservations.reserve_job(session, job, now_ns)
 
@@ -241,7 +239,7 @@ class WorkQueue:
         if not self._changes.has_room():
             return NO_ROOM
         return RETURNED, self._timekeeping.take_back(
-            job, RELEASE, State.DELAYED if delay_s else State.READY, Reason.RETURNED, now_ns,
+            job, RELEASE, DELAYED if delay_s else READY, Reason.RETURNED, now_ns,
             session.number, now_ns + delay_s * NS if delay_s else 0, None, delay_s or None,
         )  # fmt: skip
 
@@ -257,7 +255,7 @@ class WorkQueue:
         if self.state.times is not None:
             self.state.times.of(self.state.tubes.by_id(job.tube_id)).releases += 1
         return replies.RELEASED, self._timekeeping.take_back(
-            job, RELEASE, State.DELAYED if delay_s else State.READY, CLIENT, now_ns,
+            job, RELEASE, DELAYED if delay_s else READY, CLIENT, now_ns,
             session.number, now_ns + delay_s * NS if delay_s else 0, priority, delay_s,
         )  # fmt: skip
 
@@ -272,7 +270,7 @@ class WorkQueue:
         if self.state.times is not None:
             self.state.times.of(self.state.tubes.by_id(job.tube_id)).buries += 1
         return replies.BURIED, self._timekeeping.move(
-            job, Kind.BURY, State.BURIED, CLIENT, now_ns, session.number, buried_ns, priority
+            job, Kind.BURY, BURIED, CLIENT, now_ns, session.number, buried_ns, priority
         )
 
     def touch(self, session: Session, now_ns: int, job_id: int) -> Answer:
@@ -291,14 +289,14 @@ class WorkQueue:
     def kick_job(self, session: Session, now_ns: int, job_id: int) -> Answer:
         """This very job, if buried or delayed, is ready."""
         job = self.state.jobs.get(job_id)
-        if job is None or job.state not in (State.BURIED, State.DELAYED):
+        if job is None or job.state not in (BURIED, DELAYED):
             return self._changes.not_found()
         if not self._changes.has_room():
             return NO_ROOM
         if self.state.times is not None:
             self.state.times.of(self.state.tubes.by_id(job.tube_id)).kicks += 1
         return replies.KICKED_JOB, self._timekeeping.move(
-            job, Kind.KICK, State.READY, CLIENT, now_ns, session.number
+            job, Kind.KICK, READY, CLIENT, now_ns, session.number
         )
 
     def stats(self, session: Session, now_ns: int) -> Answer:
@@ -306,8 +304,8 @@ class WorkQueue:
 
     def server_stats(self) -> Values:
         values = statistics.server(
-            self.state, self.tally, self._counters, self._facts(),
-            max_job_bytes=self.max_job_bytes, is_draining=self.puts.is_draining,
+            self.state, self.tally, self._facts(), max_job_bytes=self.max_job_bytes,
+            is_draining=self.puts.is_draining,
         )  # fmt: skip
         values.update(self.replication())
         return values
@@ -459,9 +457,7 @@ class WorkQueue:
             if job is None:
                 # Deleted between two slices, by a batch of its own.
                 continue
-            timekeeping.take_back(
-                job, Kind.DISCONNECT_RELEASE, State.READY, Reason.DISCONNECT, now_ns
-            )
+            timekeeping.take_back(job, Kind.DISCONNECT_RELEASE, READY, Reason.DISCONNECT, now_ns)
             timekeeping.slice_left -= 1
         del self.state.sessions[session.number]
 

@@ -12,6 +12,7 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.reservations import NO_ROOM, Answer
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.server.reply_queue import Durability
+from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.wire.dialects import Parsed
 from beanstalk_twisted.wire.extensions import BY_OPERATION
 from beanstalk_twisted.wire.replies import Reply
@@ -116,6 +117,7 @@ class Observer(Protocol):
 class ExecutionContext:
     """What all executors of a server have in common.
 
+    :ivar deliver: called when the queue has answers for other sessions.
     :ivar gate: asked before bodies are taken; None without an access file.
     :ivar late: by session, called with the answer that its command gets later.
     :ivar wrong: called with a session, a wrong line of it, and the reply.
@@ -131,17 +133,15 @@ class ExecutionContext:
     """
 
     def __init__(
-        self, queue: WorkQueue, now_ns: Callable[[], int], deliver: Callable[[], None],
-        failed: Callable[[bytes, bool], Answer],
-    ) -> None:  # fmt: skip
-        """:param deliver: called when the queue has answers for other sessions.
-        :param failed: called with the line of a command that has failed, and whether it
-            only looks, while its exception is being handled; returns what to answer.
+        self, queue: WorkQueue, clock: LogClock, failed: Callable[[bytes, bool], Answer]
+    ) -> None:
+        """:param failed: called with the line of a command that has failed, and whether it only
+        looks, while its exception is being handled; returns what to answer.
         """
         self.queue = queue
         self.methods = methods_of(queue)
-        self.now_ns = now_ns
-        self.deliver = deliver
+        self.clock = clock
+        self.deliver: Callable[[], None]
         self.failed = failed
         self.durability = Durability(queue.state.bodies.room)
         self.observer: Observer | None = None

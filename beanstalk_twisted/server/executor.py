@@ -90,7 +90,8 @@ class Executor:
         context, session = self._context, self._session
         queue, observer = context.queue, context.observer
         counts = queue.tally.commands
-        self.line = b""
+        line = self.line = b""
+        parsed: Parsed | None = None
         at = self.at = index = last = 0
         lines = NO_LINES
         while True:
@@ -99,12 +100,14 @@ class Executor:
                 index, last = 0, len(lines) - 1
                 if not last:
                     return LEFT
-            line = lines[index]
+            newest, line = line, lines[index]
             index += 1
             if len(line) > MAX_LINE_BYTES - len(CRLF):
                 return LEFT
             end = at + len(line) + len(CRLF)
-            parsed = self._remembered.get(line)
+            if line != newest:
+                # Who does not wait for replies repeats itself.
+                parsed = self._remembered.get(line)
             answer: Answer | None = None
             if parsed is None:
                 parsed = self._parse(line)
@@ -118,7 +121,8 @@ class Executor:
                 if command.takes_job:
                     if command.is_collected:
                         return LEFT
-                    start, size = end, args[3]
+                    start = end
+                    size: int = args[3]
                     end += size + len(CRLF)
                     if has_junk or end > len(data) or size > queue.max_job_bytes:
                         answer = self._leave_or_refuse(line, parsed, start)
@@ -163,14 +167,14 @@ class Executor:
                 return STOPPED
             if at == len(data):
                 return ALL
-            now_ns = context.now_ns()
+            now_ns = context.clock.now_ns()
             if now_ns > ends_ns:
                 return STOPPED
 
     def _note_time(self, begun_ns: int) -> None:
         times, command = self._context.times, self._command
         if times is not None and command is not None:
-            times.note(command.name, self._context.now_ns() - begun_ns)
+            times.note(command.name, self._context.clock.now_ns() - begun_ns)
 
     def _announce(
         self, observer: Observer, line: bytes, parsed: Parsed, body: bytes | None,

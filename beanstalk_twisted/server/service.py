@@ -1,4 +1,4 @@
-"""The shell around the queue: clock, the one timer, log and connections; start, drain, stop."""
+"""The shell around the queue: clock, log and connections; start, drain, stop."""
 
 import os
 import sys
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, cast
 
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, ensureDeferred
-from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -120,9 +119,7 @@ class BeanstalkService(Service):
         self.queue.connections.facts = self._sessions.facts
         self.queue.tell_wall_clock(clock.wall_offset_ns)
         self.fail_stop = FailStop(self._end_process, is_armed=False)
-        self.context = ExecutionContext(
-            self.queue, self.now_ns, lambda: self.turns.deliver(), self._answer_failure
-        )
+        self.context = ExecutionContext(self.queue, clock, self._answer_failure)
         self.context.wrong = self._anomalies.note_wrong
         self.context.http_came = self._anomalies.note_http
         self.context.slow, self.context.slow_ns = self._anomalies.note_slow, settings.slow_ns
@@ -131,9 +128,9 @@ class BeanstalkService(Service):
         if settings.verbosity > 1:
             self.context.observer = CommandLog()
         self.turns = TurnScheduler(
-            reactor, self.context, self._sessions.connections, self.fail_stop, self._plan,
-            self._set_timer,
-        )  # fmt: skip
+            reactor, self.context, self._sessions.connections, self.fail_stop
+        )
+        self.context.deliver = self.turns.deliver
         self.connections = ServedConnections(
             self._sessions, self.context, self.turns, settings, reactor, self._headroom,
             self._anomalies, self.fail_stop,
@@ -158,8 +155,6 @@ class BeanstalkService(Service):
         self._opened: OpenLog | None = None
         self._replica: Replica | None = None
         self._is_fenced = False
-        self._timer: IDelayedCall | None = None
-        self._timer_due_ns = 0
 
     # Start, drain, stop.
 
@@ -200,10 +195,9 @@ class BeanstalkService(Service):
         if self.has_hub:
             reactor = cast(HubReactor, self._reactor)
             self.connections.hub = EpollReader(
-                reactor, self.now_ns, turns.begin_turn, turns.end_turn, self.fail_stop,
+                reactor, self.clock, turns.begin_turn, turns.end_turn, self.fail_stop,
                 self.settings.slow_ns, busy_poll_us=self.settings.busy_poll_us,
             )  # fmt: skip
-        self._set_timer()
 
     def _open_log(self, directory: Directory) -> None:
         opened = self._opened
@@ -246,7 +240,7 @@ class BeanstalkService(Service):
         committer = self._store.committer
         self._headroom.unsettled = lambda: committer.unacknowledged_bytes
         self.connections.is_log_congested = lambda: committer.is_congested
-        self.turns.flush = committer.flush
+        self.turns.flush, self.turns.schedule = committer.flush, committer.schedule
         self._advance()
         self._store.tell(self.process.log)
         self._store.start()
@@ -285,8 +279,6 @@ class BeanstalkService(Service):
         if self.access is not None:
             self.access.stop()
         self.turns.stop()
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
         self.connections.stop()
         if self._store is not None:
             self._store.stop()
@@ -431,42 +423,11 @@ class BeanstalkService(Service):
         )  # fmt: skip
         return INTERNAL_ERROR, 0
 
-    # After each change.
-
-    def _plan(self) -> None:
-        # As `fail_stop`, without another call for each chunk.
-        try:
-            if self._store is not None:
-                self._store.committer.schedule()
-            self._set_timer()
-        except BaseException:
-            self.fail_stop.caught()
-            raise
-
     def _advance(self) -> None:
         """Release the replies that waited for what is durable now."""
         assert self._store is not None
         self.context.durability.advance(self._store.committer.acknowledgeable_lsn)
         self.turns.send_unsent()
-
-    def _set_timer(self) -> None:
-        """Set the one timer to what the queue waits for.  If it fires early, it is set again."""
-        due_ns = self.queue.next_due_ns()
-        if due_ns is None or not self.running:
-            return
-        if self._timer is not None and self._timer.active():
-            if self._timer_due_ns <= due_ns:
-                return
-            self._timer.cancel()
-        delay_s = max(0, due_ns - self.now_ns()) / NS
-        self._timer_due_ns = due_ns
-        self._timer = self._reactor.callLater(delay_s, self._tick)
-
-    @fail_stop
-    def _tick(self) -> None:
-        self._timer = None
-        self.queue.tick(self.now_ns())
-        self.turns.after_change()
 
     # The end.
 

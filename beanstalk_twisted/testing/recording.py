@@ -153,9 +153,7 @@ class Recorder:
             command.answered_at = self._clock.seconds()
         if isinstance(reply, Reserved):
             self._note_job(command, reply.job_id)
-        elif isinstance(reply, Inserted):
-            command.job_id = int(reply.value)
-        elif isinstance(reply, InsertedDuplicate):
+        elif isinstance(reply, Inserted | InsertedDuplicate):
             command.job_id = reply.job_id
 
     def _note_job(self, command: Command, job_id: int) -> None:

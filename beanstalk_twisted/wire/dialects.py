@@ -56,8 +56,7 @@ class Dialect:
         self._prefixes = re.compile(b"|".join(map(_beginning, self._first_forms)))
         self._with_jobs = {row.name.encode(): row for row in rows if row.has_jobs}
         self._by_id = {row.prefix.strip(): row for row in rows if row.fields == (JOB_ID,)}
-        releases = [row for row in rows if row.fields == _RELEASE_FIELDS]
-        self._release = releases[0] if releases else None
+        self._release = next((row for row in rows if row.fields == _RELEASE_FIELDS), None)
         self._tagged_put = tagged_put
         self.remembered: dict[bytes, Parsed] = {}
 
@@ -115,12 +114,15 @@ class Dialect:
 
     def _parse_release(self, rest: bytes) -> Parsed | None:
         texts = rest.split(b" ")
-        if self._release is not None and len(texts) == 3 and all(map(bytes.isdigit, texts)):
-            job_id, priority, delay = texts
-            if len(job_id) <= ID_DIGITS and max(len(priority), len(delay)) <= U32_DIGITS:
-                args = int(job_id), int(priority), int(delay)
-                return (self._release, args, False) if max(args[1:]) <= MAX_U32 else None
-        return None
+        if self._release is None or len(texts) != 3:
+            return None
+        job_id, priority, delay = texts
+        if not (job_id.isdigit() and priority.isdigit() and delay.isdigit()):
+            return None
+        if len(job_id) > ID_DIGITS or len(priority) > U32_DIGITS or len(delay) > U32_DIGITS:
+            return None
+        args = int(job_id), int(priority), int(delay)
+        return (self._release, args, False) if args[1] <= MAX_U32 >= args[2] else None
 
     def parse_by_pattern(self, line: bytes) -> Parsed:
         """As `parse`, which gives the same and is quicker; this is its reference."""

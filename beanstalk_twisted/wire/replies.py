@@ -85,6 +85,21 @@ OUT_OF_MEMORY: Final = Refusal(b"OUT_OF_MEMORY")
 INTERNAL_ERROR: Final = Refusal(b"INTERNAL_ERROR")
 
 
+class Inserted(Reply):
+    """A job was put: its id."""
+
+    __slots__ = ("job_id",)
+
+    def __init__(self, job_id: int) -> None:
+        self.job_id = job_id
+
+    def encode(self) -> bytes:
+        return b"INSERTED %d\r\n" % self.job_id
+
+    def fields(self) -> tuple[object, ...]:
+        return (self.job_id,)
+
+
 class Line(Reply):
     """A reply that is one line with one value."""
 
@@ -99,13 +114,6 @@ class Line(Reply):
 
     def fields(self) -> tuple[object, ...]:
         return (self.value,)
-
-
-class Inserted(Line):
-    """A job was put: its id."""
-
-    __slots__ = ()
-    template = b"INSERTED %d\r\n"
 
 
 class Kicked(Line):

@@ -104,10 +104,10 @@ class Workload(NamedTuple):
         if not self.seconds:
             return words
         seconds = QUICK_S * self.seconds / FULL_S if quick else self.seconds
-        words += ["--ms", f"{seconds * 1000:.0f}"]
-        if "--workers" not in words:
-            words += ["--warmup-ms", f"{seconds * 1000 * WARMUP_SHARE:.0f}"]
-        return words
+        return [
+            *words, "--ms", f"{seconds * 1000:.0f}",
+            "--warmup-ms", f"{seconds * 1000 * WARMUP_SHARE:.0f}",
+        ]  # fmt: skip
 
 
 CYCLE: Final = "--ops put,reserve,delete"

@@ -37,9 +37,7 @@ def queue_of(jobs: Jobs) -> OrderedJobs:
 def first(queue: OrderedJobs) -> tuple[int, int] | None:
     """Give major and id of the first job."""
     key = queue.first()
-    pair = None if key is None else (key >> 64, key & ID_MASK)
-    assert pair == queue.first_pair()
-    return pair
+    return None if key is None else (key >> 64, key & ID_MASK)
 
 
 def firsts(queue: OrderedJobs, most: int) -> Jobs:

@@ -80,7 +80,7 @@ class Server:
         """
         outbox = self.queue.outbox
         while outbox:
-            session, answer = outbox.pop(0)
+            session, answer = outbox.popleft()
             session.has_answer = False
             if session in self._clients:
                 self._clients[session].late.append(answer)

@@ -109,7 +109,7 @@ class Connection:
                     self._collect(self._incoming, now_ns)
                 elif not self._carry_out(now_ns):
                     break
-                now_ns = self._context.now_ns()
+                now_ns = self._context.clock.now_ns()
         finally:
             self._is_executing = False
         if self._turns.is_in_turn:
@@ -163,7 +163,7 @@ class Connection:
 
     def _begin_jobs(self, line: bytes, refusal: Reply | None) -> None:
         try:
-            incoming = self._executor.begin(line, self._context.now_ns(), refusal)
+            incoming = self._executor.begin(line, self._context.clock.now_ns(), refusal)
         except BaseException:
             self._answer_failure()
             if not self._is_leaving:
@@ -192,7 +192,7 @@ class Connection:
             rest = incoming.receive(data)
             if rest is not None:
                 self._incoming = None
-                now_ns = self._context.now_ns()
+                now_ns = self._context.clock.now_ns()
                 self._begun_ns = now_ns
                 self._input = rest + self._input
                 if isinstance(incoming, IncomingLine) and incoming.has_jobs:
@@ -354,7 +354,7 @@ class Connection:
         """
         if self._executor.is_over:
             self._quit()
-        if not self._is_resting and self._context.now_ns() > self._share_ends_ns:
+        if not self._is_resting and self._context.clock.now_ns() > self._share_ends_ns:
             self._rest()
         self._update_pause()
 
@@ -378,11 +378,10 @@ class Connection:
     def _go_on(self) -> None:
         """Carry out what waits, if nothing holds it up any more."""
         self._update_pause()
-        now_ns = self._context.now_ns()
         if self._incoming is not None or self._input:
-            self._begun_ns = now_ns
+            self._begun_ns = self._context.clock.now_ns()
         if self._input and not self.paused:
-            self.received(b"", now_ns)
+            self.received(b"", self._begun_ns)
         elif not self._is_reading:
             self._watch_input()
         if self._is_leaving or self._is_half_closed:

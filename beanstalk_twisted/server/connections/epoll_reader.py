@@ -12,6 +12,7 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.server.connections.output import is_plain
 from beanstalk_twisted.server.execution_context import NEVER_NS, TURN_NS, US
+from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.fail_stop import FailStop, fail_stop
 from beanstalk_twisted.storage.io_thread import Clock, Timer
 
@@ -216,7 +217,7 @@ class EpollReader:
     """
 
     def __init__(
-        self, reactor: HubReactor, now_ns: Callable[[], int],
+        self, reactor: HubReactor, clock: LogClock,
         begin_turn: Callable[[int], None], end_turn: Callable[[], bool], fail_stop: FailStop,
         slow_ns: int = NEVER_NS, slow: Callable[[Any, int], None] = was_slow,
         busy_poll_us: int = 0,
@@ -230,7 +231,7 @@ class EpollReader:
         self.fail_stop = fail_stop
         self._slow_ns = slow_ns
         self._slow = slow
-        self._now_ns = now_ns
+        self._clock = clock
         self._ready: list[tuple[int, int]] = []
         self._reactor = reactor
         self._begin_turn = begin_turn
@@ -312,18 +313,13 @@ class EpollReader:
         """Return the epoll's, which can be read when one of its sockets can; -1 when closed."""
         return -1 if self._epoll.closed else self._epoll.fileno()
 
-    def doRead(self) -> None:
-        if self._next_call is None:
-            self._begin()
-
     @fail_stop
-    def _begin(self) -> None:
-        if not self._ready:
-            self._look()
-        self._take_turns()
+    def doRead(self) -> None:
+        if self._next_call is None and self._look():
+            self._take_turns()
 
     def _take_turns(self) -> None:
-        now_ns = self._now_ns()
+        now_ns = self._clock.now_ns()
         ends_ns = now_ns + AGAIN_NS
         while True:
             ready = self._ready
@@ -331,7 +327,7 @@ class EpollReader:
             if not self._turn(now_ns):
                 break
             is_lone = self._busy_poll.take(socket)
-            now_ns = self._now_ns()
+            now_ns = self._clock.now_ns()
             if now_ns >= ends_ns:
                 if is_lone:
                     self._call_soon()
@@ -351,7 +347,7 @@ class EpollReader:
     @fail_stop
     def _go_on(self) -> None:
         self._next_call = None
-        if self._ready or self._look_on(self._now_ns()):
+        if self._ready or self._look_on(self._clock.now_ns()):
             self._take_turns()
 
     def _look_on(self, now_ns: int) -> bool:
@@ -365,14 +361,16 @@ class EpollReader:
         is_found = False
         for _ in range(limit_us):
             is_found = self._look()
-            if is_found or self._now_ns() >= ends_ns:
+            if is_found or self._clock.now_ns() >= ends_ns:
                 break
         self._busy_poll.note(is_found)
         return is_found
 
     def _look(self) -> bool:
         if not self._epoll.closed:
-            self._ready.extend(reversed(self._epoll.poll(0, MAX_READS)))
+            # Nothing is left when this is called.
+            self._ready = self._epoll.poll(0, MAX_READS)
+            self._ready.reverse()
         return bool(self._ready)
 
     def _turn(self, now_ns: int) -> bool:
@@ -380,7 +378,7 @@ class EpollReader:
 
         :return: whether another turn may follow immediately.
         """
-        ready, clock_ns = self._ready, self._now_ns
+        ready, clock = self._ready, self._clock
         ends_ns = now_ns + LIMIT_NS
         self._begin_turn(len(ready))
         while ready:
@@ -390,7 +388,7 @@ class EpollReader:
                 # A connection may have ended since it was found ready.
                 if descriptor in self._ports:
                     self._accept(descriptor)
-                    now_ns = clock_ns()
+                    now_ns = clock.now_ns()
                 continue
             began_ns = now_ns
             try:
@@ -404,7 +402,7 @@ class EpollReader:
                     self._epoll.register(descriptor, READABLE)
                 # What has come before that, and the end, comes before what others send later.
                 ready.append((descriptor, ARRIVED))
-            now_ns = clock_ns()
+            now_ns = clock.now_ns()
             if now_ns > ends_ns:
                 # Whatever is slow ends here: it takes no look of its own.
                 if now_ns - began_ns > self._slow_ns:

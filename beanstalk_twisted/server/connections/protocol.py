@@ -53,9 +53,9 @@ class BeanstalkProtocol(LineReceiver):
     def dataReceived(self, data: bytes) -> None:
         """Carry out what has come, as `LineReceiver.dataReceived` would by the methods below."""
         context = self._host.context
-        began_ns = context.now_ns()
+        began_ns = context.clock.now_ns()
         self.connection.received(data, began_ns)
-        took_ns = context.now_ns() - began_ns
+        took_ns = context.clock.now_ns() - began_ns
         if took_ns > context.slow_ns:
             self.connection.was_slow(took_ns)
 
@@ -67,7 +67,7 @@ class BeanstalkProtocol(LineReceiver):
         self.rawDataReceived(line)
 
     def rawDataReceived(self, data: bytes) -> None:
-        self.connection.received(data, self._host.context.now_ns())
+        self.connection.received(data, self._host.context.clock.now_ns())
 
     def readConnectionLost(self) -> None:
         self.connection.half_closed()

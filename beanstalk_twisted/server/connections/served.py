@@ -138,7 +138,7 @@ class ServedConnections:
         # Their sessions are over, and not all of their replies have left.
         self._parting: set[Connection] = set()
         stalled_s = settings.limits.stalled_s
-        self._owing = StalledInput(reactor, context.now_ns, stalled_s, self._close_stalled)
+        self._owing = StalledInput(reactor, context.clock.now_ns, stalled_s, self._close_stalled)
         context.enough_bytes = LEAST_RATE * stalled_s
 
     @property
@@ -200,7 +200,7 @@ class ServedConnections:
         if self.is_stopping:
             self.context.queue.forget_waits(session)
         else:
-            self.context.queue.disconnect(session, self.context.now_ns())
+            self.context.queue.disconnect(session, self.context.clock.now_ns())
         self.ended(session)
         if self.settings.verbosity:
             self.log.info(

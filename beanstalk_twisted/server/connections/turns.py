@@ -1,4 +1,4 @@
-"""Fair turns: when connections are served, and when their replies leave."""
+"""Fair turns: when connections are served, when their replies leave, and the one timer."""
 
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -8,6 +8,7 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.server.execution_context import TURN_NS, ExecutionContext
 from beanstalk_twisted.server.reply_queue import ReplyQueue
+from beanstalk_twisted.storage.clock import NS
 from beanstalk_twisted.storage.fail_stop import FailStop, fail_stop
 from beanstalk_twisted.storage.io_thread import Clock, Timer
 
@@ -31,7 +32,7 @@ class Connection(Protocol):
 
 
 class TurnScheduler:
-    """Gives connections their turns and their late answers.
+    """Gives connections their turns and their late answers, and the queue the time.
 
     All that have sent something are served in one turn, each for its share of it.  A connection
     that has sent more than fits into its share rests until all others have had theirs, and
@@ -39,23 +40,20 @@ class TurnScheduler:
 
     :ivar flush: called at the end of a turn, before replies leave: has the disk begin with what was
         changed; None without a log.
-    :ivar plan: called outside of turns after what may have changed something: sees that it goes to
-        disk, and that what is due next is done in time.
+    :ivar schedule: called outside of turns after what may have changed something: sees that it goes
+        to disk; None without a log.
     :ivar unsent: queues with replies of the turn that is under way, if `is_in_turn`.
     """
 
     def __init__(
         self, reactor: Clock, context: ExecutionContext,
         connections: Mapping[Session, Connection], fail_stop: FailStop,
-        plan: Callable[[], None], set_timer: Callable[[], None],
     ) -> None:  # fmt: skip
-        """:param set_timer: sees that what is due next is done in time."""
         self.flush: Callable[[], None] | None = None
+        self.schedule: Callable[[], None] | None = None
         self._context = context
         self.fail_stop = fail_stop
         self._reactor = reactor
-        self.plan = plan
-        self._set_timer = set_timer
         self._connections = connections
         self.unsent: list[ReplyQueue] = []
         self._resting: deque[Connection] = deque()
@@ -63,22 +61,26 @@ class TurnScheduler:
         self.is_in_turn = False
         self._is_delivering = False
         self._is_running = False
+        self._timer: Timer | None = None
+        self._timer_due_ns = 0
 
     def start(self) -> None:
         self._is_running = True
+        self._set_timer()
 
     def stop(self) -> None:
-        """Give no more turns to connections that rest."""
+        """Give no more turns to connections that rest, and no more time to the queue."""
         self._is_running = False
-        if self._rest_call is not None and self._rest_call.active():
-            self._rest_call.cancel()
+        for call in (self._rest_call, self._timer):
+            if call is not None and call.active():
+                call.cancel()
 
     # Turns.
 
     def begin_turn(self, connections: int) -> None:
         """Divide the turn among the connections that have sent something."""
         self.is_in_turn = True
-        self._context.divide(max(1, connections))
+        self._context.divide(connections)
 
     def end_turn(self) -> bool:
         """Have the disk begin, then send replies, one right after the other.
@@ -134,14 +136,14 @@ class TurnScheduler:
         resting = self._resting
         if resting:
             self.begin_turn(len(resting))
-            ends_ns = self._context.now_ns() + TURN_NS
+            ends_ns = self._context.clock.now_ns() + TURN_NS
             for _ in range(len(resting)):
                 connection = resting.popleft()
                 try:
                     connection.rested()
                 except Exception:
                     connection.break_off()
-                if self._context.now_ns() > ends_ns:
+                if self._context.clock.now_ns() > ends_ns:
                     break
             self.end_turn()
         if resting:
@@ -149,14 +151,12 @@ class TurnScheduler:
 
     # Answers that come later than their commands.
 
-    @fail_stop
     def after_change(self) -> None:
         """Deliver the queue's late answers, and see to what was changed outside of commands."""
         self.deliver()
         if not self.is_in_turn:
             self.plan()
 
-    @fail_stop
     def deliver(self) -> None:
         """Deliver the queue's late answers, one after the other: each may set off its connection's
         next command, and so further answers.  A long chain continues after a turn of the others.
@@ -166,23 +166,59 @@ class TurnScheduler:
         if self._is_delivering or not outbox:
             return
         self._is_delivering = True
-        ends_ns = context.now_ns() + TURN_NS
-        delivered = 0
+        # As `fail_stop`, without another call for each late answer.
         try:
-            while delivered < len(outbox) and (not delivered or context.now_ns() <= ends_ns):
-                session, answer = outbox[delivered]
-                delivered += 1
+            ends_ns = context.clock.now_ns() + TURN_NS
+            while outbox:
+                session, answer = outbox.popleft()
                 session.has_answer = False
                 if context.late and session in context.late:
                     context.late.pop(session)(answer)
                 connection = self._connections.get(session)
                 if connection is not None:
                     connection.answer_late(answer)
+                if outbox and context.clock.now_ns() > ends_ns:
+                    self._arm_rest()
+                    break
+        except BaseException:
+            self.fail_stop.caught()
+            raise
         finally:
             self._is_delivering = False
-            del outbox[:delivered]
-        if outbox:
-            self._arm_rest()
+
+    # What is due next.
+
+    def plan(self) -> None:
+        """See that what was changed outside of turns goes to disk, and what is due next is done in
+        time.
+        """
+        # As `fail_stop`, without another call for each chunk.
+        try:
+            if self.schedule is not None:
+                self.schedule()
+            self._set_timer()
+        except BaseException:
+            self.fail_stop.caught()
+            raise
+
+    def _set_timer(self) -> None:
+        """Set the one timer to what the queue waits for.  If it fires early, it is set again."""
+        due_ns = self._context.queue.next_due_ns()
+        if due_ns is None or not self._is_running:
+            return
+        if self._timer is not None:
+            if self._timer_due_ns <= due_ns:
+                return
+            self._timer.cancel()
+        delay_s = max(0, due_ns - self._context.clock.now_ns()) / NS
+        self._timer_due_ns = due_ns
+        self._timer = cast("Timer", self._reactor.callLater(delay_s, self._tick))
+
+    @fail_stop
+    def _tick(self) -> None:
+        self._timer = None
+        self._context.queue.tick(self._context.clock.now_ns())
+        self.after_change()
 
 
 class SharedTurns:

@@ -109,6 +109,5 @@ void read_plan(int count, char **words)
     if (plan.connections < 1 || plan.depth < 1 || !plan.count || !plan.backlog)
         die("--connections, --depth, --count and --backlog are 1 at least");
     if (plan.count == UINT64_MAX && !plan.milliseconds) die("--count or --ms is needed");
-    if (plan.workers && (plan.script.length || plan.warmup_ms))
-        die("--workers goes with neither --ops nor --warmup-ms");
+    if (plan.workers && plan.script.length) die("--workers goes without --ops");
 }

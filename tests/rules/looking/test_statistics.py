@@ -146,7 +146,7 @@ def test_the_file_of_a_job_is_the_segment_that_has_its_body(server: Server, clie
 
 
 def test_the_totals_for_the_log_have_the_names_of_stats() -> None:
-    tally = Tally()
+    tally = Tally(["cmd-put", "cmd-kick"])
     tally.commands["cmd-put"] = 4
     tally.timeouts, tally.total_jobs, tally.connections = 1, 2, 3
     assert tally.counts() == {
