@@ -2,14 +2,7 @@
 
 from typing import Final, TypeAlias
 
-from beanstalk_twisted.binlog.records.jobs import (
-    GONE,
-    RESERVED,
-    JobImage,
-    Kind,
-    Reason,
-    State,
-)
+from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.tags import Tags
 
 NS: Final = 1_000_000_000
@@ -22,6 +15,10 @@ KICK: Final = Kind.KICK
 TTR_EXPIRED: Final = Kind.TTR_EXPIRED
 CLIENT: Final = Reason.CLIENT
 RETURNED: Final = Reason.RETURNED
+# Compiled code looks up the names of modules that are not compiled: a dozen for each command.
+GONE: Final = State.GONE
+READY: Final = State.READY
+RESERVED: Final = State.RESERVED
 DELAYED: Final = State.DELAYED
 BURIED: Final = State.BURIED
 

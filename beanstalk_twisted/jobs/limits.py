@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from heapq import heapify, heappop
 from typing import Final
 
-from beanstalk_twisted.binlog.records.jobs import GONE, NEVER_NS, READY, JobImage, State
+from beanstalk_twisted.binlog.records.jobs import NEVER_NS, JobImage, State
 from beanstalk_twisted.binlog.tags import Tags
-from beanstalk_twisted.jobs.job import DELAYED, Job
+from beanstalk_twisted.jobs.job import DELAYED, GONE, READY, Job
 from beanstalk_twisted.jobs.ordered import ID_MASK, LEAST, OrderedJobs
 from beanstalk_twisted.jobs.tube import NO_JOBS, Tube
 

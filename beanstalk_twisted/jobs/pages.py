@@ -7,8 +7,7 @@ from array import array
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.cold import ColdJobs, Standing
-from beanstalk_twisted.binlog.records.jobs import GONE, READY
-from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.job import GONE, READY, Job
 
 PAGE_BITS: Final = 5
 """An id without so many bits is the number of its page."""

@@ -4,8 +4,7 @@ policies".
 
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.records.jobs import RESERVED
-from beanstalk_twisted.jobs.job import NS, Job
+from beanstalk_twisted.jobs.job import NS, RESERVED, Job
 from beanstalk_twisted.jobs.ordered import OrderedJobs
 from beanstalk_twisted.jobs.pages import PAGE_BITS, JobFacts
 

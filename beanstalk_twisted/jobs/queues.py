@@ -8,9 +8,9 @@ from itertools import count
 from typing import Final, Generic, TypeVar
 
 from beanstalk_twisted.binlog.cold import ColdJobs
-from beanstalk_twisted.binlog.records.jobs import READY, State
+from beanstalk_twisted.binlog.records.jobs import State
 from beanstalk_twisted.jobs.figures import BOUNDS_NS, TubeTimes
-from beanstalk_twisted.jobs.job import DELAYED, Job
+from beanstalk_twisted.jobs.job import DELAYED, READY, Job
 from beanstalk_twisted.jobs.ordered import OrderedJobs
 from beanstalk_twisted.jobs.tube import DEFAULT, URGENT_BELOW, Tube, TubeList
 

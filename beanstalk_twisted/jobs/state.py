@@ -6,9 +6,6 @@ from typing import Final
 from beanstalk_twisted.binlog.cold import ColdJobs, values
 from beanstalk_twisted.binlog.records.jobs import (
     FULL,
-    GONE,
-    READY,
-    RESERVED,
     WAITED_FOR,
     JobImage,
     Kind,
@@ -27,7 +24,17 @@ from beanstalk_twisted.jobs.figures import (
     WATCH_BYTES,
     LiveBytes,
 )
-from beanstalk_twisted.jobs.job import BURIED, DELAYED, LEGAL_MOVES, NS, PUT, Job
+from beanstalk_twisted.jobs.job import (
+    BURIED,
+    DELAYED,
+    GONE,
+    LEGAL_MOVES,
+    NS,
+    PUT,
+    READY,
+    RESERVED,
+    Job,
+)
 from beanstalk_twisted.jobs.limits import ConcurrencyKeys, Groups
 from beanstalk_twisted.jobs.ordered import OrderedJobs
 from beanstalk_twisted.jobs.queues import DeadLetters, JobTimes, Queues

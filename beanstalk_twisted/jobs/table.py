@@ -7,7 +7,7 @@ from typing import Final
 from beanstalk_twisted.binlog.cold import KICKED as KICKED_HEAD
 from beanstalk_twisted.binlog.cold import MAX_COUNT, ColdJobs, Run, kick_record
 from beanstalk_twisted.binlog.cold import kicks as kicks_of
-from beanstalk_twisted.binlog.records.jobs import GONE, READY, RESERVED, BodyPlace, State
+from beanstalk_twisted.binlog.records.jobs import BodyPlace, State
 from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.jobs.figures import (
     BODY_OBJECT_BYTES,
@@ -15,7 +15,7 @@ from beanstalk_twisted.jobs.figures import (
     RESTING_JOB_BYTES,
     tags_memory_bytes,
 )
-from beanstalk_twisted.jobs.job import KICK, Job
+from beanstalk_twisted.jobs.job import GONE, KICK, READY, RESERVED, Job
 from beanstalk_twisted.jobs.pages import (
     FULL_LSN,
     FULL_LSN_AT,

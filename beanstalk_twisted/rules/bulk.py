@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from beanstalk_twisted.binlog.records.jobs import READY, Kind, State
-from beanstalk_twisted.jobs.job import CLIENT, Job
+from beanstalk_twisted.binlog.records.jobs import Kind, State
+from beanstalk_twisted.jobs.job import CLIENT, READY, Job
 from beanstalk_twisted.jobs.ordered import ID_MASK, LEAST, OrderedJobs
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.tube import ReadyJobs, Tube

@@ -6,17 +6,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from beanstalk_twisted.binlog.cold import Run
-from beanstalk_twisted.binlog.records.jobs import (
-    GONE,
-    READY,
-    RELAXED,
-    RESERVED,
-    WAITED_FOR,
-    JobImage,
-    Kind,
-    Reason,
-    State,
-)
+from beanstalk_twisted.binlog.records.jobs import RELAXED, WAITED_FOR, JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import (
     Counters,
     Pause,
@@ -27,7 +17,7 @@ from beanstalk_twisted.binlog.records.others import (
 )
 from beanstalk_twisted.binlog.space_budget import PLENTY_BYTES, TUBE_BYTES, whole_bytes
 from beanstalk_twisted.binlog.tags import KNOWN_FEATURES
-from beanstalk_twisted.jobs.job import CLIENT, DELAYED, NS, PUT, RESERVE, Job
+from beanstalk_twisted.jobs.job import CLIENT, DELAYED, GONE, NS, PUT, READY, RESERVE, RESERVED, Job
 from beanstalk_twisted.jobs.ordered import OrderedJobs
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube

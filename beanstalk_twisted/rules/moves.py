@@ -5,8 +5,6 @@ from functools import partial
 from typing import Final
 
 from beanstalk_twisted.binlog.records.jobs import (
-    READY,
-    RESERVED,
     WITHHELD_NS,
     BodyPlace,
     JobImage,
@@ -15,7 +13,7 @@ from beanstalk_twisted.binlog.records.jobs import (
     State,
 )
 from beanstalk_twisted.binlog.tags import EXTENSIONS, MAX_TAGS_BYTES, NO_TAGS, Tags
-from beanstalk_twisted.jobs.job import BURIED, DELAYED, NS, Job
+from beanstalk_twisted.jobs.job import BURIED, DELAYED, NS, READY, RESERVED, Job
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.rules.puts import Puts, Waiting

@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.records.jobs import READY, JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import RememberedKey
 from beanstalk_twisted.binlog.space_budget import whole_bytes
 from beanstalk_twisted.binlog.tags import BATCH_KEYS, EXTENSIONS, Tags
 from beanstalk_twisted.jobs.figures import HOT_JOB_BYTES, KEY_BYTES, data_memory_bytes
-from beanstalk_twisted.jobs.job import NS
+from beanstalk_twisted.jobs.job import NS, READY
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.rules.puts import Puts, Waiting

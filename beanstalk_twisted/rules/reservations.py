@@ -10,8 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from beanstalk_twisted.binlog.records.jobs import GONE, RESERVED, Kind, Reason, State
-from beanstalk_twisted.jobs.job import CLIENT, NS, RESERVE, Job
+from beanstalk_twisted.binlog.records.jobs import Kind, Reason, State
+from beanstalk_twisted.jobs.job import CLIENT, GONE, NS, RESERVE, RESERVED, Job
 from beanstalk_twisted.jobs.queues import DueTimes, JobTimes
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState

@@ -10,8 +10,8 @@ from contextlib import suppress
 from itertools import islice
 from typing import Final
 
-from beanstalk_twisted.binlog.records.jobs import READY, WITHHELD_NS, JobImage, Kind, Reason, State
-from beanstalk_twisted.jobs.job import NS, Job
+from beanstalk_twisted.binlog.records.jobs import WITHHELD_NS, JobImage, Kind, Reason, State
+from beanstalk_twisted.jobs.job import NS, READY, Job
 from beanstalk_twisted.jobs.ordered import ID_MASK
 from beanstalk_twisted.jobs.queues import DueTimes
 from beanstalk_twisted.jobs.session import Session

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from beanstalk_twisted.binlog.records.jobs import READY, RESERVED, Kind, Reason
+from beanstalk_twisted.binlog.records.jobs import Kind, Reason
 from beanstalk_twisted.binlog.records.others import Counters, Record
 from beanstalk_twisted.binlog.space_budget import Demand
-from beanstalk_twisted.jobs.job import BURIED, CLIENT, DELAYED, NS, RELEASE, Job
+from beanstalk_twisted.jobs.job import BURIED, CLIENT, DELAYED, NS, READY, RELEASE, RESERVED, Job
 from beanstalk_twisted.jobs.queues import JobTimes
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
