@@ -18,6 +18,7 @@ from beanstalk_twisted.binlog.segments.format import (
     HeaderProblem,
     SegmentHeader,
     decode_segment_header,
+    is_unfinished,
     parse_segment_name,
     segment_name,
 )
@@ -249,8 +250,3 @@ class FollowedLog(LogMarks):
         """Cut the segment that the new one follows, unless it was sealed."""
         if self.segment and not self._is_sealed:
             directory.cut(segment_name(self.segment), self._ends[self.segment])
-
-
-def is_unfinished(name: str) -> bool:
-    """Whether a file of this name was being made, and means nothing."""
-    return name.startswith("spare.") and name.endswith(".tmp")

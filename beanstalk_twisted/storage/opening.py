@@ -21,6 +21,7 @@ from beanstalk_twisted.binlog.errors import (
     NoSpace,
     WriteFailed,
 )
+from beanstalk_twisted.binlog.files import NotRegular
 from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.reading import replay
 from beanstalk_twisted.binlog.reading.survey import Progress, beanstalkd_file
@@ -293,8 +294,13 @@ def refuse_beanstalkd(directory: RealDirectory) -> None:
 
     :raise LockHeld: there is one, in use.
     :raise Incompatible: there is one.
+    :raise CannotUse: nobody can tell.
     """
-    if beanstalkd_file(directory.names()):
+    try:
+        names = directory.names()
+    except OSError as problem:
+        raise cannot_use(directory, problem) from problem
+    if beanstalkd_file(names):
         directory.refuse_if_beanstalkd_runs()
         replay.read(directory, lambda done, total: None)
 
@@ -316,6 +322,8 @@ def _advice(problem: BaseException | None) -> str:
         )
     if is_out_of_descriptors(problem):
         return MORE_DESCRIPTORS
+    if isinstance(problem, NotRegular):
+        return problem.hint.capitalize()
     if number in NO_SPACE:
         return (
             "Free some space (no server reads what is in quarantine/ there: look, then remove it)"
