@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 from beanstalk_twisted import __version__
 from beanstalk_twisted.binlog.batches import Batch, Opening, Position
 from beanstalk_twisted.binlog.cold import ColdJobs
-from beanstalk_twisted.binlog.directory import Directory, RealDirectory
+from beanstalk_twisted.binlog.directory import QUARANTINE, Directory, RealDirectory
 from beanstalk_twisted.binlog.errors import (
     MORE_DESCRIPTORS,
     BinlogError,
@@ -309,11 +309,11 @@ def cannot_use(directory: Directory, problem: BaseException | None) -> CannotUse
     why = problem.strerror if isinstance(problem, OSError) else str(problem)
     return CannotUse(
         f"binlog directory {directory.path} cannot be used: {why or type(problem).__name__}; "
-        f"nothing was lost. {_advice(problem)}, then start again."
+        f"nothing was lost. {_advice(directory.path, problem)}, then start again."
     )
 
 
-def _advice(problem: BaseException | None) -> str:
+def _advice(path: str, problem: BaseException | None) -> str:
     number = problem.errno if isinstance(problem, OSError) else None
     if number == errno.ENOMEM or isinstance(problem, MemoryError):
         return (
@@ -325,9 +325,9 @@ def _advice(problem: BaseException | None) -> str:
     if isinstance(problem, NotRegular):
         return problem.hint.capitalize()
     if number in NO_SPACE:
-        return (
-            "Free some space (no server reads what is in quarantine/ there: look, then remove it)"
-        )
+        kept = os.path.join(path, QUARANTINE)
+        more = f" (no server reads {kept}: look, then remove it)" if os.path.isdir(kept) else ""
+        return f"Free some space{more}"
     return "Look at its space, its permissions and its file system"
 
 

@@ -107,7 +107,7 @@ ANSWERS = [
 
 @pytest.fixture
 def places(tmp_path: Path) -> dict[str, Path]:
-    """Where the logs are, an empty folder, a file, a log of beanstalkd, and what is not there."""
+    """Where the logs are, an empty folder, a file, and what is not there."""
     paths = {name: tmp_path / name for name in ("tmp", "file", "new")}
     paths["tmp"].mkdir()
     paths["file"].write_text("")
