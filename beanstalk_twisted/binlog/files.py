@@ -51,14 +51,9 @@ Ts = TypeVarTuple("Ts")
 
 
 class NotRegular(OSError):
-    """Something with the name of a log's file that is no regular file: what the log holds is
-    unknown.
-    """
+    """An entry has the name of a log's file and is no regular file: the log cannot be known."""
 
-    hint: Final = (
-        "put the segment's file in its place; if there is none, move this elsewhere and run "
-        "binlog-inspect check"
-    )
+    hint: Final = "put the segment's file in its place, or move this and run binlog-inspect check"
 
 
 class Files(Protocol):

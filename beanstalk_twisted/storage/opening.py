@@ -24,7 +24,7 @@ from beanstalk_twisted.binlog.errors import (
 from beanstalk_twisted.binlog.files import NotRegular
 from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.reading import replay
-from beanstalk_twisted.binlog.reading.survey import Progress, beanstalkd_file
+from beanstalk_twisted.binlog.reading.survey import Progress, beanstalkd_file, refuse_beanstalkds
 from beanstalk_twisted.binlog.records.others import Start
 from beanstalk_twisted.binlog.segments.format import parse_segment_name
 from beanstalk_twisted.binlog.space_budget import Demand
@@ -302,7 +302,7 @@ def refuse_beanstalkd(directory: RealDirectory) -> None:
         raise cannot_use(directory, problem) from problem
     if beanstalkd_file(names):
         directory.refuse_if_beanstalkd_runs()
-        replay.read(directory, lambda done, total: None)
+        refuse_beanstalkds(directory.path, names)
 
 
 def cannot_use(directory: Directory, problem: BaseException | None) -> CannotUse:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.files import Files
 from beanstalk_twisted.binlog.reading.searching import frames_anywhere, salt_at
-from beanstalk_twisted.binlog.reading.survey import refuse_beanstalkds, unknown_format
+from beanstalk_twisted.binlog.reading.survey import unknown_format
 from beanstalk_twisted.binlog.segments.format import (
     FRAME_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
@@ -144,12 +144,11 @@ def choose(directory: Files, prefer: frozenset[str], is_whole: bool = True) -> P
     """Find the segments of one log.
 
     :param is_whole: whether it is a server's directory, not an archive.
-    :raise Incompatible: it is of another version or kind.
+    :raise Incompatible: it is of another version.
     :raise Refused: files contradict each other.
     :raise OSError: they cannot be read.
     """
     names = directory.names()
-    refuse_beanstalkds(directory.path, names)
     newer: list[str] = []
     claims = [claim for name in names if (claim := _claim(directory, name, newer)) is not None]
     if newer:

@@ -178,7 +178,7 @@ class Survey:
 
     def _survey(self, directory: Files, names: list[str]) -> None:
         """Headers first, since each says where its predecessor ends; then all frames."""
-        self.dead += filter(is_unfinished, names)
+        self.dead += [n for n in names if is_unfinished(n)]
         numbered = {seq: n for n in names if (seq := parse_segment_name(n)) is not None}
         self._read_total = 0
         named: dict[int, NamedHeader] = {}
