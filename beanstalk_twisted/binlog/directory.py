@@ -363,6 +363,9 @@ def advice_on(path: str, problem: OSError) -> str:
     if problem.errno == errno.ENOENT:
         return f"It is a symbolic link that leads nowhere: run mkdir -p {os.path.realpath(path)}"
     if os.path.isdir(path):
+        found = os.stat(path)
+        if found.st_uid == os.geteuid() and found.st_mode & stat.S_IRWXU != stat.S_IRWXU:
+            return f"Run chmod u+rwx {path}"
         return f"Run chown -R {os.geteuid()} {path}, or start as its owner"
     return f"Run mkdir {path} and chown {os.geteuid()} {path}"
 

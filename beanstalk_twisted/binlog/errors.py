@@ -65,11 +65,11 @@ class BodyLost(BinlogError):
 class Incompatible(BinlogError):
     """A format this version does not know, or files of another kind or another store.
 
-    :ivar is_newer: the bytes are sound, in a format that only another version knows.
+    :ivar is_unknown_format: the bytes are sound, in a format that only another program knows.
     """
 
     exit_code = 78
 
-    def __init__(self, what: str, is_newer: bool = False) -> None:
+    def __init__(self, what: str, is_unknown_format: bool = False) -> None:
         super().__init__(what)
-        self.is_newer = is_newer
+        self.is_unknown_format = is_unknown_format

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import mmap
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Protocol, TypeVar, TypeVarTuple
@@ -14,6 +15,8 @@ from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
     TRAILER_BYTES,
     TRAILER_MAGIC,
+    is_unfinished,
+    parse_segment_name,
 )
 from beanstalk_twisted.binlog.segments.frames import Buffer
 
@@ -36,10 +39,21 @@ HELD_FILES: Final = 256
 """Files that are held open, each for a file descriptor, of which a process may have 1,024 by
 default: 16 GiB of segments, more than compaction deletes while a tool runs."""
 
+_KINDS: Final = {
+    stat.S_IFLNK: "symbolic link", stat.S_IFDIR: "directory", stat.S_IFIFO: "named pipe",
+    stat.S_IFSOCK: "socket",
+}  # fmt: skip
+
 _ZEROS: Final = bytes(COPY_BYTES)
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+
+
+class NotRegular(OSError):
+    """An entry has the name of a log's file and is no regular file: the log cannot be known."""
+
+    hint: Final = "put the segment's file in its place, or move this and run binlog-inspect check"
 
 
 class Files(Protocol):
@@ -143,9 +157,24 @@ class LocalFiles(Files):
 
 
 def paths_in(path: str) -> dict[str, str]:
-    """Return the paths of the files in a directory by name, in order."""
+    """Return the paths of the files in a directory by name, in order.
+
+    :raise NotRegular: something that is no regular file has the name of a log's file.
+    """
     with os.scandir(path) as entries:
-        return dict(sorted((entry.name, entry.path) for entry in entries if entry.is_file()))
+        return dict(sorted((entry.name, entry.path) for entry in entries if _is_file(entry)))
+
+
+def _is_file(entry: "os.DirEntry[str]") -> bool:
+    is_of_log = parse_segment_name(entry.name) is not None or is_unfinished(entry.name)
+    if not is_of_log or entry.is_file(follow_symlinks=False):
+        return entry.is_file()
+    try:
+        kind = stat.S_IFMT(os.lstat(entry.path).st_mode)
+    except FileNotFoundError:
+        return False  # It was removed meanwhile.
+    what = f"{entry.name} is a {_KINDS.get(kind, 'device')}, not a regular file"
+    raise NotRegular(errno.EINVAL, what, entry.path)
 
 
 def retried(call: Callable[[*Ts], T], *args: *Ts, tries: int = sys.maxsize) -> T:

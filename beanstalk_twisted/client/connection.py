@@ -190,8 +190,10 @@ class Connection(Protocol, AwaitedCommands, Deferring):
         self._own_flow.close(errors.Closed("the connection is closed"))
         assert reason.value is not None
         why = reason.value
-        if isinstance(why, ConnectionDone | ConnectionLost):
-            why = errors.ServerClosed(f"{why}".strip(" .") or "the server has closed it")
+        if isinstance(why, ConnectionDone):
+            why = errors.ServerClosed("the server has closed the connection")
+        elif isinstance(why, ConnectionLost):
+            why = errors.ServerClosed(f"{why}".strip(" ."))
         self._ended(self.dialogue.end(why))
 
     def pauseProducing(self) -> None:

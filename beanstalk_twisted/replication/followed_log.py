@@ -18,6 +18,7 @@ from beanstalk_twisted.binlog.segments.format import (
     HeaderProblem,
     SegmentHeader,
     decode_segment_header,
+    is_unfinished,
     parse_segment_name,
     segment_name,
 )

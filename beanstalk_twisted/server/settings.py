@@ -140,14 +140,11 @@ class Settings(NamedTuple):
                 kept += f", bodies in memory up to {self.body_cache} bytes"
                 if self.verify is Verify.RECORDS:
                     kept += ", checked after the start"
-        hub = "off"
-        if has_hub:
-            limit_us = self.busy_poll_us
-            hub = f"on (busy poll up to {limit_us} us)" if limit_us else "on (no busy poll)"
+        reader = ", shared epoll reader" if has_hub else ""
         memory = self.limits.memory_bytes
         jobs = f"memory of jobs up to {memory} bytes" if memory else "memory of jobs not limited"
         most = f"max job size {self.max_job_bytes} bytes"
-        return f"{kept}, hub {hub}, {most}, {jobs}{self.limits.in_words()}"
+        return f"{kept}{reader}, {most}, {jobs}{self.limits.in_words()}"
 
     @property
     def _fsync_in_words(self) -> str:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 from beanstalk_twisted import __version__
 from beanstalk_twisted.binlog.batches import Batch, Opening, Position
 from beanstalk_twisted.binlog.cold import ColdJobs
-from beanstalk_twisted.binlog.directory import Directory, RealDirectory
+from beanstalk_twisted.binlog.directory import QUARANTINE, Directory, RealDirectory
 from beanstalk_twisted.binlog.errors import (
     MORE_DESCRIPTORS,
     BinlogError,
@@ -21,9 +21,10 @@ from beanstalk_twisted.binlog.errors import (
     NoSpace,
     WriteFailed,
 )
+from beanstalk_twisted.binlog.files import NotRegular
 from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.reading import replay
-from beanstalk_twisted.binlog.reading.survey import Progress, beanstalkd_file
+from beanstalk_twisted.binlog.reading.survey import Progress, beanstalkd_file, refuse_beanstalkds
 from beanstalk_twisted.binlog.records.others import Start
 from beanstalk_twisted.binlog.segments.format import parse_segment_name
 from beanstalk_twisted.binlog.space_budget import Demand
@@ -293,21 +294,26 @@ def refuse_beanstalkd(directory: RealDirectory) -> None:
 
     :raise LockHeld: there is one, in use.
     :raise Incompatible: there is one.
+    :raise CannotUse: nobody can tell.
     """
-    if beanstalkd_file(directory.names()):
+    try:
+        names = directory.names()
+    except OSError as problem:
+        raise cannot_use(directory, problem) from problem
+    if beanstalkd_file(names):
         directory.refuse_if_beanstalkd_runs()
-        replay.read(directory, lambda done, total: None)
+        refuse_beanstalkds(directory.path, names)
 
 
 def cannot_use(directory: Directory, problem: BaseException | None) -> CannotUse:
     why = problem.strerror if isinstance(problem, OSError) else str(problem)
     return CannotUse(
         f"binlog directory {directory.path} cannot be used: {why or type(problem).__name__}; "
-        f"nothing was lost. {_advice(problem)}, then start again."
+        f"nothing was lost. {_advice(directory.path, problem)}, then start again."
     )
 
 
-def _advice(problem: BaseException | None) -> str:
+def _advice(path: str, problem: BaseException | None) -> str:
     number = problem.errno if isinstance(problem, OSError) else None
     if number == errno.ENOMEM or isinstance(problem, MemoryError):
         return (
@@ -316,10 +322,12 @@ def _advice(problem: BaseException | None) -> str:
         )
     if is_out_of_descriptors(problem):
         return MORE_DESCRIPTORS
+    if isinstance(problem, NotRegular):
+        return problem.hint.capitalize()
     if number in NO_SPACE:
-        return (
-            "Free some space (no server reads what is in quarantine/ there: look, then remove it)"
-        )
+        kept = os.path.join(path, QUARANTINE)
+        more = f" (no server reads {kept}: look, then remove it)" if os.path.isdir(kept) else ""
+        return f"Free some space{more}"
     return "Look at its space, its permissions and its file system"
 
 

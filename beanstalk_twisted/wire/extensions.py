@@ -142,7 +142,7 @@ CURSOR: Final = Field(
 )  # fmt: skip
 GROUP: Final = grammar.TUBE_WORD._replace(name="group", write=grammar.write_name)
 POLICY_PAIRS: Final = Field(
-    "policy", rb"((?: ++[a-z-]++=[\x21-\x7e]++)*+) *+", _pairs, _write_pairs, is_optional=True
+    "policy", rb"((?: ++[a-z-]++=[\x21-\x7e]++)*+)", _pairs, _write_pairs, is_optional=True
 )
 TARGET: Final = Field(
     "tube", rb" ([A-Za-z0-9\-+/;.$_()]++)", grammar.TUBE.convert, grammar.write_tube

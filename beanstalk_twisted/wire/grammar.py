@@ -212,7 +212,7 @@ UNIX_SECONDS: Final = Field("unix-seconds", _DIGITS, int, U64)
 BATCH_COUNT: Final = Field("count", _DIGITS, _batch_count, Whole(1, MAX_BATCH_JOBS))
 PAUSE: Final = Field("pause", _DIGITS, _u32, U32)
 # Anything after TIMEOUT and BOUND is ignored (beanstalkd prot.c).
-# Differs from beanstalkd: 1.12 takes a timeout of -1 and waits without one; later ones refuse it.
+# Differs from beanstalkd: it takes what is no number as 0, and waits without limit for -1.
 TIMEOUT: Final = Field("seconds", _DIGITS + rb".*+", _timeout, WAIT_S)
 SECONDS: Final = Field("seconds", _DIGITS, _timeout, WAIT_S)
 # An older dialect's; there, nothing but digits is a count.

@@ -33,7 +33,7 @@ def check_command(paths: tuple[str, ...], quiet: bool, is_json: bool) -> None:
 
     Exit codes: 0 sound, 1 torn tail only, 2 wrong usage, 3 damaged, 4 cannot be read, 78 a format
     that this version does not know; the highest of all LOGs.  A directory without a log cannot be
-    read; a log of another kind is damaged.
+    read; segments of several stores are damage.
 
     \b
     Examples:

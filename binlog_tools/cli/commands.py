@@ -35,7 +35,7 @@ WORDS: Final = {
 
 
 def code_of(problem: BinlogError | OSError) -> int:
-    if isinstance(problem, Incompatible) and problem.is_newer:
+    if isinstance(problem, Incompatible) and problem.is_unknown_format:
         return UNKNOWN_FORMAT
     return DAMAGED if isinstance(problem, BinlogError) else CANNOT_READ
 
@@ -61,7 +61,8 @@ class Commands(LateGroup):
         try:
             return super().invoke(ctx)
         except (BinlogError, OSError) as problem:
-            fail(code_of(problem), why(problem), place_of(problem))
+            hint = getattr(problem, "hint", None)
+            fail(code_of(problem), why(problem), place_of(problem), hint)
 
 
 @click.group(PROGRAM, cls=Commands, context_settings=CONTEXT)

@@ -10,13 +10,7 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.reading.loss_warnings import loss_warnings
 from beanstalk_twisted.binlog.reading.segment import Hole, has_content, is_trailer, walk
-from beanstalk_twisted.binlog.reading.survey import (
-    Problem,
-    Progress,
-    Segment,
-    Survey,
-    import_command,
-)
+from beanstalk_twisted.binlog.reading.survey import Problem, Progress, Segment, Survey
 from beanstalk_twisted.binlog.records.jobs import FULL, KEY, Flag, Kind, State
 from beanstalk_twisted.binlog.records.others import (
     AUX,
@@ -267,8 +261,6 @@ def _elsewhere(survey: Survey, problem: Problem) -> Trouble:
     mend = survey.salvage_command
     if problem.foreign:
         mend = "use the server that wrote it, or another directory"
-        if "import-v7" in problem.what:
-            mend = import_command(survey.path)
     if problem.is_newer:
         mend = f"install the version that wrote it, or a newer one; this is {VERSION}"
     named = _NAMED.match(problem.what)

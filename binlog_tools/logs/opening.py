@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.files import LocalFiles
-from beanstalk_twisted.binlog.reading.survey import Progress, Survey
+from beanstalk_twisted.binlog.reading.survey import Progress, Survey, refuse_beanstalkds
 from beanstalk_twisted.binlog.records.others import Record
 from beanstalk_twisted.binlog.segments.format import (
     FRAME_MAGIC,
@@ -59,6 +59,7 @@ def sources_in(store: Store) -> list[Source]:
     for folder in ("", *filter(is_store_name, store.folders())):
         own = store.at(folder)
         names = own.names()
+        refuse_beanstalkds(own.path, names)
         archived = archived_among(names)
         if is_servers(names):
             found.append(Source(own, left_out=archived))
@@ -87,6 +88,7 @@ def open_sources(paths: Iterable[str]) -> list[Source]:
     :param paths: directories of a server, archives or their stores, URLs of such and of replicated
         streams, and files of segments; files of one folder are taken for one log.
     :raise OSError: one cannot be read; `NoLog`, there is none.
+    :raise Incompatible: one is of the C beanstalkd.
     :raise BadUrl: a URL names no store.
     """
     sources: list[Source] = []
@@ -140,6 +142,7 @@ def open_source(path: str) -> Source:
 
 def _of_directory(path: str) -> list[Source]:
     names = sorted(os.listdir(path))
+    refuse_beanstalkds(path, names)
     if is_servers(names):
         return [Source(LocalFiles(path), left_out=archived_among(names))]
     if archived_among(names):

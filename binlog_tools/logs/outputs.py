@@ -109,7 +109,7 @@ def _led_to(folder: str) -> Iterator[str]:
         path = os.path.join(folder, name)
         if is_store_name(name) and os.path.isdir(path):
             yield path
-        elif _is_segment_name(name) and os.path.islink(path):
+        elif parse_archived_name(name) is not None and os.path.islink(path):
             yield os.path.dirname(os.path.realpath(path))
 
 

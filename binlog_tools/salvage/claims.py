@@ -6,10 +6,9 @@ from collections.abc import Container, Iterable, Iterator
 from itertools import accumulate
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.errors import Incompatible
 from beanstalk_twisted.binlog.files import Files
 from beanstalk_twisted.binlog.reading.searching import frames_anywhere, salt_at
-from beanstalk_twisted.binlog.reading.survey import beanstalkd_file, unknown_format
+from beanstalk_twisted.binlog.reading.survey import unknown_format
 from beanstalk_twisted.binlog.segments.format import (
     FRAME_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
@@ -145,14 +144,11 @@ def choose(directory: Files, prefer: frozenset[str], is_whole: bool = True) -> P
     """Find the segments of one log.
 
     :param is_whole: whether it is a server's directory, not an archive.
-    :raise Incompatible: it is of another version or kind.
+    :raise Incompatible: it is of another version.
     :raise Refused: files contradict each other.
     :raise OSError: they cannot be read.
     """
     names = directory.names()
-    theirs = beanstalkd_file(names)
-    if theirs:
-        raise Incompatible(f"{directory.path} holds {theirs}, a log of the C beanstalkd")
     newer: list[str] = []
     claims = [claim for name in names if (claim := _claim(directory, name, newer)) is not None]
     if newer:

@@ -82,7 +82,7 @@ class Salvage:
             raise Incompatible(
                 f"{directory.path}: LSN {lsn}: record type {kind} is unknown; nothing was "
                 f"changed. Another version wrote it: use the binlog-inspect of that version",
-                is_newer=True,
+                is_unknown_format=True,
             )
         first_seq = self.live_jobs.trim_seq if is_whole else self.plan.parts[0].seq
         self.missing = missing_segments(self.plan.parts, max(first_seq, self.live_jobs.trim_seq))

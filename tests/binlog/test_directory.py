@@ -655,6 +655,7 @@ def test_others_who_may_write_in_the_directory_are_seen(
         (errno.EROFS, "Mount its file system for writing, or name another directory"),
         (errno.ENOENT, "It is a symbolic link that leads nowhere: run mkdir -p {path}"),
         (errno.EACCES, "Run chown -R {uid} {path}, or start as its owner"),
+        (errno.EACCES, "Run chmod u+rwx {path}"),
         (errno.EACCES, "Run mkdir {path}/new and chown {uid} {path}/new"),
     ],
 )
@@ -662,6 +663,7 @@ def test_what_to_do_about_a_directory_follows_from_what_is_wrong(
     tmp_path: Path, number: int, advice: str
 ) -> None:
     path = tmp_path / "new" if "mkdir {path}/new" in advice else tmp_path
+    tmp_path.chmod(0o500 if "chmod" in advice else 0o700)
     said = advice_on(str(path), OSError(number, "wrong"))
     assert said == advice.format(path=tmp_path, uid=os.geteuid())
 

@@ -5,16 +5,27 @@ replicated streams and those in memory.
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from beanstalk_twisted.binlog.directory import RealDirectory
-from beanstalk_twisted.binlog.files import COPY_BYTES, HELD_FILES, MAP_BYTES, TO_END, LocalFiles
+from beanstalk_twisted.binlog.errors import CannotUse
+from beanstalk_twisted.binlog.files import (
+    COPY_BYTES,
+    HELD_FILES,
+    MAP_BYTES,
+    TO_END,
+    LocalFiles,
+    NotRegular,
+)
 from beanstalk_twisted.binlog.files import Files as LogFiles
 from beanstalk_twisted.binlog.segments.format import TRAILER_BYTES, TRAILER_MAGIC, segment_name
+from beanstalk_twisted.binlog.writer import spare_name
 from beanstalk_twisted.object_storage.store import ArrowStore
+from beanstalk_twisted.storage.opening import refuse_beanstalkd
 from beanstalk_twisted.testing.memory_server import SimulatedDirectory
 from binlog_tools.logs.sources import Source
 from binlog_tools.logs.streams import StreamSource
@@ -91,6 +102,44 @@ def test_what_is_not_there_is_an_error(files: LogFiles, name: str) -> None:
     with pytest.raises(FileNotFoundError):
         files.size(name)
     assert files.names() == [ONE, TWO]
+
+
+def a_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(path))
+
+
+IRREGULAR: dict[str, Callable[[Path], object]] = {
+    "dangling symbolic link": lambda path: path.symlink_to("/none"),
+    "symbolic link to the segment": lambda path: path.symlink_to(path.parent.with_name("moved")),
+    "directory": os.mkdir,
+    "named pipe": os.mkfifo,
+    "socket": a_socket,
+}
+
+
+@pytest.mark.parametrize("name", [ONE, TWO, spare_name(3)])
+@pytest.mark.parametrize("kind", IRREGULAR)
+def test_what_has_the_name_of_a_log_s_file_and_is_none_is_refused(
+    kind: str, name: str, tmp_path: Path
+) -> None:
+    path = written(tmp_path / "log", {**FILES, spare_name(3): b""})
+    (path / name).rename(tmp_path / "moved")
+    IRREGULAR[kind](path / name)
+    shown = kind.removeprefix("dangling ").removesuffix(" to the segment")
+    said = f"{name} is a {shown}, not a regular file"
+    for files in (RealDirectory(str(path)), Source(LocalFiles(str(path)))):
+        with pytest.raises(NotRegular, match=said):
+            files.names()
+    with pytest.raises(CannotUse, match=f"{said}.*Put the segment's file in its place"):
+        refuse_beanstalkd(RealDirectory(str(path)))
+
+
+@pytest.mark.parametrize("kind", IRREGULAR)
+def test_other_entries_may_be_anything(kind: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "log", FILES)
+    IRREGULAR[kind](path / "mine")
+    assert {*RealDirectory(str(path)).names()} - {"mine"} == {ONE, TWO}
 
 
 # Local files, beside a server that writes, cuts and deletes.

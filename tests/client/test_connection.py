@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 from twisted.internet.defer import CancelledError
-from twisted.internet.error import ConnectionLost
+from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.task import Clock
 
 from beanstalk_twisted.client import connection as module
@@ -382,6 +382,12 @@ def test_more_than_may_wait_is_refused_and_the_rest_goes_through(line: Line) -> 
 
 
 # How it ends.
+
+
+def test_a_server_that_closes_the_connection_is_said_to_have_done_so(line: Line) -> None:
+    sent = line.connection.delete(1)
+    line.end(ConnectionDone())
+    assert str(error(sent, errors.Unanswered).reason) == "the server has closed the connection"
 
 
 def test_a_server_that_goes_in_mid_body_has_not_carried_it_out(line: Line) -> None:

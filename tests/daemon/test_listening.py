@@ -227,21 +227,20 @@ def test_what_runs_and_how_it_was_told_to_is_said_first_also_when_the_start_is_r
 def test_what_a_server_was_told_is_said_in_one_line() -> None:
     always = Settings(65_535, 1 << 16, ALWAYS)
     assert always.in_words("", has_hub=True) == (
-        "in memory only (jobs are lost when the server ends), hub on (busy poll up to 60 us), "
+        "in memory only (jobs are lost when the server ends), shared epoll reader, "
         "max job size 65535 bytes, memory of jobs not limited"
     )
     assert always.in_words("/var/lib/bs", has_hub=False) == (
-        "binlog /var/lib/bs, fsync always (inline up to 300 us), fsync timeout 60 s, hub off, "
+        "binlog /var/lib/bs, fsync always (inline up to 300 us), fsync timeout 60 s, "
         "max job size 65535 bytes, memory of jobs not limited"
     )
     from_threads = always._replace(fsync_inline_us=0).in_words("/x", has_hub=True)
     assert from_threads.startswith("binlog /x, fsync always (never inline), fsync timeout ")
     within = always._replace(
         fsync=FsyncPolicy(0.02), fsync_timeout_s=0, max_job_bytes=9, limits=Limits(memory_bytes=7),
-        busy_poll_us=0,
     )  # fmt: skip
     assert within.in_words("/x", has_hub=True) == (
-        "binlog /x, fsync within 20 ms, no fsync timeout, hub on (no busy poll), "
+        "binlog /x, fsync within 20 ms, no fsync timeout, shared epoll reader, "
         "max job size 9 bytes, memory of jobs up to 7 bytes"
     )
     limits = Limits(connections=9, connections_per_address=3, stalled_s=0, log_bytes=5000)
@@ -257,14 +256,13 @@ def test_what_a_server_was_told_is_said_in_one_line() -> None:
     assert never.startswith("binlog /x, fsync never, ")
 
 
-async def test_the_hub_is_said_to_be_on_where_it_is() -> None:
+async def test_the_shared_reader_is_named_where_there_is_one() -> None:
     settings = Settings(65_535, 1 << 16, ALWAYS)
     for reactor, has_hub in ((the_reactor(), hasattr(select, "epoll")), (Clock(), False)):
         service = listening(BeanstalkService(settings, reactor, LogClock()), [], reactor)
         with capturedLogs() as events:
             service.startService()
-        word = "on (busy poll up to 60 us)" if has_hub else "off"
-        assert f"hub {word}, " in str(formatEvent(events[1]))
+        assert ("shared epoll reader, " in str(formatEvent(events[1]))) == has_hub
         await service.stopService()
 
 

@@ -4,10 +4,12 @@ import errno
 import gc
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
+from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.errors import (
     BinlogError,
     CannotUse,
@@ -27,7 +29,7 @@ from beanstalk_twisted.binlog.writer import spare_name
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.clock import LogClock
-from beanstalk_twisted.storage.opening import WRITER, begin, load
+from beanstalk_twisted.storage.opening import WRITER, begin, cannot_use, load
 from beanstalk_twisted.wire.replies import DELETED, OUT_OF_MEMORY
 from tests.binlog import independent_reader
 from tests.binlog.forging import with_record_byte
@@ -389,6 +391,17 @@ def test_a_refused_directory_is_left_as_it_is(
     assert "nothing was changed" in str(caught.value)
     assert directory.operations == 0
     assert files_of(directory) == before
+
+
+@pytest.mark.parametrize("has_copies", [False, True])
+def test_on_a_full_disk_copies_are_named_only_if_there_are_any(
+    has_copies: bool, tmp_path: Path
+) -> None:
+    if has_copies:
+        (tmp_path / "quarantine").mkdir()
+    said = str(cannot_use(RealDirectory(str(tmp_path)), OSError(errno.ENOSPC, "full")))
+    assert "Free some space" in said
+    assert (f"{tmp_path}/quarantine" in said) == has_copies
 
 
 def start_with_fault(directory: MemoryDirectory, nth: int) -> bool:

@@ -84,8 +84,8 @@ UNDERSTOOD: dict[bytes, dict[bytes, tuple[object, ...]]] = {
         b"0" * 9000 + b"12 " + b"0" * 9000: ((12, 0),),
     },
     b"tube-policy ": {
-        b"a": (b"a", ()), b"a  ": (b"a", ()), b"a colour=red": (b"a", (("colour", "red"),)),
-        b"a rate=1  max-jobs=x=y ": (b"a", (("rate", "1"), ("max-jobs", "x=y"))),
+        b"a": (b"a", ()), b"a colour=red": (b"a", (("colour", "red"),)),
+        b"a rate=1  max-jobs=x=y": (b"a", (("rate", "1"), ("max-jobs", "x=y"))),
     },
 }  # fmt: skip
 WRONG: dict[bytes, list[bytes]] = {
@@ -118,7 +118,7 @@ WRONG: dict[bytes, list[bytes]] = {
     ],
     b"tube-policy ": [
         b" a rate=1", b"a rate", b"a rate=", b"a =1", b"a Rate=1", b"a rate=1\t", b"a rate=\xff",
-        b"a,rate=1", b"-a rate=1", b"",
+        b"a,rate=1", b"-a rate=1", b"", b"a ", b"a rate=1 ",
     ],
 }  # fmt: skip
 

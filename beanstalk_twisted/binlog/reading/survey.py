@@ -23,6 +23,7 @@ from beanstalk_twisted.binlog.segments.format import (
     HeaderProblem,
     SegmentHeader,
     decode_segment_header,
+    is_unfinished,
     parse_segment_name,
     segment_name,
 )
@@ -78,7 +79,7 @@ class TornTail(NamedTuple):
 class Problem(NamedTuple):
     """Why a server refuses this log.
 
-    :ivar foreign: the bytes are sound, but of another version, kind or store.
+    :ivar foreign: the bytes are sound, but of another version or store.
     :ivar option: what lets ``binlog-inspect salvage`` continue all the same.
     :ivar lsns: the first and the last of those that were not read; 0 and 0 if it is not about some.
     :ivar is_newer: the bytes are of a format that this version does not know.
@@ -107,7 +108,8 @@ class Survey:
         self, directory: Files, progress: Progress, is_whole: bool = True,
         is_archive: bool = False, leaves_bodies: bool = False,
     ) -> None:  # fmt: skip
-        """:param is_whole: whether the first segments must be there; not so in an archive.
+        """:raise Incompatible: a log of the C beanstalkd is there.
+        :param is_whole: whether the first segments must be there; not so in an archive.
         :param is_archive: whether the newest segment is finished, too: a crash has torn nothing.
         :param leaves_bodies: whether heaps with nothing but bodies are not looked at, in segments
             with a successor; that of the newest says what is torn.
@@ -127,14 +129,7 @@ class Survey:
         self._read_done = 0
         self._store_uuid: bytes | None = None
         self.names = directory.names()
-        theirs = beanstalkd_file(self.names)
-        if theirs:
-            what = (
-                f"it holds {theirs}, a log of the C beanstalkd. Convert it: "
-                f"{import_command(self.path)}, "
-                f"then start with --binlog {shlex.quote(_converted(self.path))}"
-            )
-            self.problems.append(Problem(0, what, foreign=True))
+        refuse_beanstalkds(self.path, self.names)
         self._survey(directory, self.names)
         self._settle()
 
@@ -183,7 +178,7 @@ class Survey:
 
     def _survey(self, directory: Files, names: list[str]) -> None:
         """Headers first, since each says where its predecessor ends; then all frames."""
-        self.dead += [n for n in names if n.startswith("spare.") and n.endswith(".tmp")]
+        self.dead += [n for n in names if is_unfinished(n)]
         numbered = {seq: n for n in names if (seq := parse_segment_name(n)) is not None}
         self._read_total = 0
         named: dict[int, NamedHeader] = {}
@@ -356,7 +351,7 @@ def unknown_format(path: str, what: str) -> Incompatible:
         f"not a usable binlog: {path}; nothing was changed:\n  {what}\nThe log is not damaged as "
         f"far as this version can tell. Install the version that wrote it, or a newer one, then "
         f"run: binlog-inspect check {shlex.quote(path)}",
-        is_newer=True,
+        is_unknown_format=True,
     )
 
 
@@ -371,6 +366,17 @@ def import_command(path: str) -> str:
 
 def _converted(path: str) -> str:
     return f"{path.rstrip('/')}.tql"
+
+
+def refuse_beanstalkds(path: str, names: list[str]) -> None:
+    """:raise Incompatible: a log of the C beanstalkd is among these files of a directory."""
+    if theirs := beanstalkd_file(names):
+        raise Incompatible(
+            f"not a usable binlog: {path}; nothing was changed:\n  it holds {theirs}, a log of the "
+            f"C beanstalkd. Convert it: {import_command(path)}, "
+            f"then start with --binlog {shlex.quote(_converted(path))}",
+            is_unknown_format=True,
+        )
 
 
 def beanstalkd_file(names: list[str]) -> str | None:

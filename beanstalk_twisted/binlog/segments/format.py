@@ -228,6 +228,11 @@ def parse_segment_name(name: str) -> int | None:
     return _twenty_digits(digits) if suffix == "tql" else None
 
 
+def is_unfinished(name: str) -> bool:
+    """Whether a file of this name was being made, and means nothing."""
+    return name.startswith("spare.") and name.endswith(".tmp")
+
+
 def archive_name(seq: int, first_lsn: int) -> str:
     return f"{seq:020d}-{first_lsn:020d}.tql"
 

@@ -227,8 +227,8 @@ def _change_policy(queue: "Client", tube: bytes, changes: Sequence[str]) -> None
             for key, value in pairs:
                 check_rule(key, value)
         except BadRule as wrong:
-            fail(REFUSED, f"{refused}: {wrong}")
-        refused.args = (f"{refused}: it does not take {' or '.join(changes)}",)
+            fail(REFUSED, f"tube-policy (tube {tube.decode()}): {wrong}; nothing was changed")
+        refused.args = (f"{refused}; refused: {' or '.join(changes)}",)
         raise
 
 

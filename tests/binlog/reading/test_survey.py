@@ -54,9 +54,9 @@ def survey(files: Files) -> Survey:
 
 
 def refusal(files: Files) -> BinlogError:
-    error = survey(files).refusal()
-    assert error is not None
-    return error
+    with pytest.raises(BinlogError) as caught:
+        survey(files).refuse_if_unsound()
+    return caught.value
 
 
 def test_a_sound_log_is_not_refused() -> None:
@@ -188,9 +188,7 @@ def test_each_thing_that_is_wrong_has_words_of_its_own(
 def test_all_that_is_wrong_is_said_at_once() -> None:
     files = bit(ONE, FIRST_FRAME)(bit(TWO, FIRST_FRAME)(three_segments().files()))
     assert len(survey(files).problems) == 2
-    text = str(refusal(also("binlog.1")(files)))
-    assert all(f"{name}: offset 4096" in text for name in (ONE, TWO))
-    assert "binlog.1" in text
+    assert all(f"{name}: offset 4096" in str(refusal(files)) for name in (ONE, TWO))
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,6 @@ CALLS = [
 ]  # fmt: skip
 
 ANSWERS = [
-    ("check {theirs}", DAMAGED, "import-v7 {theirs} -o"),
     ("check {torn} {rotated}", TORN, "log\ttorn"),
     ("check {torn} {rotated} {damaged}", DAMAGED, "log\tdamaged"),
     ("jobs {damaged} --explain 3", DAMAGED, "perhaps more, but"),
@@ -108,11 +107,9 @@ ANSWERS = [
 
 @pytest.fixture
 def places(tmp_path: Path) -> dict[str, Path]:
-    """Where the logs are, an empty folder, a file, a log of beanstalkd, and what is not there."""
-    paths = {name: tmp_path / name for name in ("tmp", "theirs", "file", "new")}
+    """Where the logs are, an empty folder, a file, and what is not there."""
+    paths = {name: tmp_path / name for name in ("tmp", "file", "new")}
     paths["tmp"].mkdir()
-    paths["theirs"].mkdir()
-    (paths["theirs"] / "binlog.1").write_bytes(b"\7\0\0\0")
     paths["file"].write_text("")
     return PLACES | paths
 

@@ -71,20 +71,6 @@ def test_these_are_all_the_outputs_there_are() -> None:
             assert any((name, option) in called for option in each.opts), (name, each.opts)
 
 
-def test_a_segment_that_a_link_leads_to_is_not_written_over(log: Path, tmp_path: Path) -> None:
-    linked = tmp_path / "linked"
-    linked.mkdir()
-    for each in log.glob("*.tql"):
-        (linked / each.name).symlink_to(each)
-    before = contents(log)
-    newest = max(each.name for each in log.glob("*.tql"))
-    for output in (log / newest, log / f"{newest}.part"):
-        assert run("export", linked, "-o", output).exit_code == 2
-    assert run("compact", linked, "-o", log / "sub").exit_code == 2
-    assert contents(log) == before
-    assert run("export", linked, "-o", tmp_path / "jobs.jsonl").exit_code == 0
-
-
 def test_a_report_has_no_place_in_the_new_log(log: Path, tmp_path: Path) -> None:
     result = run("salvage", log, "-o", tmp_path / "new", "--report", tmp_path / "new" / "r.json")
     assert result.exit_code == 2

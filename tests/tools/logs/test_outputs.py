@@ -66,10 +66,10 @@ def test_a_hard_link_to_a_source_is_that_source(name: str, log: Path, tmp_path: 
 
 @pytest.fixture
 def linked(log: Path, tmp_path: Path) -> Path:
-    """A directory whose segments are links to those of the log."""
+    """An archive whose segments are links to those of the log."""
     path = tmp_path / "linked"
     path.mkdir()
-    (path / ONE).symlink_to(log / ONE)
+    (path / "1-1.tql").symlink_to(log / ONE)
     (path / "dangling").symlink_to(tmp_path / "nothing")
     return path
 
