@@ -6,7 +6,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from beanstalk_twisted.binlog.errors import Damaged, Incompatible
 from beanstalk_twisted.binlog.reading.replay import Replay
-from beanstalk_twisted.binlog.segments.format import SegmentHeader, is_unfinished
+from beanstalk_twisted.binlog.segments.format import SegmentHeader
 from beanstalk_twisted.replication import local_log
 from beanstalk_twisted.replication.followed_log import FollowedLog
 from beanstalk_twisted.replication.local_log import (

@@ -243,8 +243,7 @@ class FollowedLog(LogMarks):
         for name in directory.names():
             seq = parse_segment_name(name)
             is_dead = seq is not None and seq < self.trim_seq
-            is_unfinished = name.startswith("spare.") and name.endswith(".tmp")
-            if is_dead if segments else is_unfinished:
+            if is_dead if segments else is_unfinished(name):
                 directory.remove(name)
 
     def release(self, directory: Directory) -> None:
