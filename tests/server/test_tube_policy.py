@@ -24,7 +24,7 @@ SHOWN = (
 def test_its_line_may_be_longer_up_to_a_limit(size: int, reply: bytes) -> None:
     client = MemoryServer().connect()
     assert (
-        client.ask(b"tube-policy default rate=1".ljust(size - 2) + b"\r\nlist-tube-used\r\n")
+        client.ask(b"tube-policy default" + b"rate=1\r\n".rjust(size - 19) + b"list-tube-used\r\n")
         == reply + b"\r\nUSING default\r\n"
     )
 
