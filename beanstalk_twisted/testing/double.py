@@ -257,7 +257,7 @@ class Double(Drains, Inspection):
                 queue.pause_tube(cleaner, now_ns, tube.name, 0)
         queue.disconnect(cleaner, now_ns)
         queue.tally.connections -= 1
-        queue.tally.commands.clear()
+        queue.tally.commands.update(dict.fromkeys(queue.tally.commands, 0))
         queue.tally.total_jobs = queue.tally.timeouts = 0
         for tube in queue.state.tubes.in_order:
             tube.total_jobs = tube.deletes = tube.pauses = 0

@@ -8,6 +8,11 @@ from typing import Any
 
 import pytest
 
+from beanstalk_twisted.binlog.segments.format import (
+    SEGMENT_HEADER_BYTES,
+    SegmentHeader,
+    decode_segment_header,
+)
 from binlog_tools.spark.errors import SourceError
 from binlog_tools.spark.reading.opening import HELD_FILES, Held
 from binlog_tools.spark.reading.planning import Share
@@ -102,11 +107,15 @@ def test_with_damage_skip_it_is_a_row_of_damage(log: Path) -> None:
     assert damage["lsn"] <= whole[first]["lsn"] and "trimmed" in damage["problem"]
 
 
-def test_another_log_in_the_directory_is_no_trimming(log: Path, tmp_path: Path) -> None:
+def test_another_log_in_the_directory_is_no_trimming(log: Path) -> None:
     reader = reader_of(log)
     tasks = reader.partitions()
-    shutil.rmtree(log)
-    written(log, segment_files(any_log(7).directory))
+    for path in log.iterdir():
+        content = path.read_bytes()
+        header = decode_segment_header(content[:SEGMENT_HEADER_BYTES])
+        assert isinstance(header, SegmentHeader)
+        other = header._replace(store_uuid=bytes(16))
+        path.write_bytes(other.encode() + content[SEGMENT_HEADER_BYTES:])
     with pytest.raises(SourceError, match="BINLOG_CHANGED"):
         rows_of(reader, tasks)
 
