@@ -90,8 +90,7 @@ class Executor:
         context, session = self._context, self._session
         queue, observer = context.queue, context.observer
         counts = queue.tally.commands
-        line = self.line = b""
-        parsed: Parsed | None = None
+        self.line = b""
         at = self.at = index = last = 0
         lines = NO_LINES
         while True:
@@ -100,14 +99,12 @@ class Executor:
                 index, last = 0, len(lines) - 1
                 if not last:
                     return LEFT
-            newest, line = line, lines[index]
+            line = lines[index]
             index += 1
             if len(line) > MAX_LINE_BYTES - len(CRLF):
                 return LEFT
             end = at + len(line) + len(CRLF)
-            if line != newest:
-                # Who does not wait for replies repeats itself.
-                parsed = self._remembered.get(line)
+            parsed = self._remembered.get(line)
             answer: Answer | None = None
             if parsed is None:
                 parsed = self._parse(line)
