@@ -4,6 +4,7 @@ replicated streams and those in memory.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from collections.abc import Callable
@@ -105,8 +106,9 @@ def test_what_is_not_there_is_an_error(files: LogFiles, name: str) -> None:
 
 
 def a_socket(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as bound:
-        bound.bind(str(path))
+    # The path itself may be longer than the 107 bytes of an address.
+    with socket.socket(socket.AF_UNIX) as bound, contextlib.chdir(path.parent):
+        bound.bind(path.name)
 
 
 IRREGULAR: dict[str, Callable[[Path], object]] = {
