@@ -107,7 +107,8 @@ def test_whatever_ends_a_step_of_a_log_no_later_batch_lies_behind_a_hole(
         return log
 
     count = moments_of(LOG, partial(step, prepared()))
-    assert count > 20
+    # Compiled code has no lines; the pure server takes every step by the same ones.
+    assert count > 20 or IS_COMPILED
     refused = 0
     for at in range(1, count + 1):
         log = prepared()
@@ -120,7 +121,7 @@ def test_whatever_ends_a_step_of_a_log_no_later_batch_lies_behind_a_hole(
             refused += 1
             continue
         check_no_hole(places, end, at)
-    assert refused
+    assert refused or IS_COMPILED
 
 
 def check_no_hole(places: list[tuple[int, int, int]], end: int, at: int) -> None:
