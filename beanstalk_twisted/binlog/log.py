@@ -249,7 +249,7 @@ class Log:
         commits = self._commits or is_reserve or kind in WAITED_FOR
         lsn, rest = self.last_lsn + 1, budget.rest - size
         newest_bytes, heap_bytes = records.newest_bytes + size, heap_bytes + length
-        # Exchanging references needs no memory, so behind the list all happens or nothing.
+        # Exchanging references needs no memory, so after that all happens, or nothing.
         records.newest.append((record, body))
         records.newest_bytes, records.heap_bytes = newest_bytes, heap_bytes
         budget.rest, self.last_lsn, self._commits = rest, lsn, commits
@@ -283,8 +283,8 @@ class Log:
         return first_lsn
 
     def _fit(self, size: int, name_bytes: int) -> None:
-        """Begin a frame if the newest one has no room for so many bytes of records, data included,
-        and before that a segment, if this one has none for all that, and a name in the seal.
+        """Begin a frame if the newest one has no room for this many bytes of records and data, and
+        before that a segment, if this one has none for all that, and a name in the seal.
         """
         begins_frame = not self._open.has_room(size)
         own = size + name_bytes + (FRAME_BYTES if begins_frame else 0)
@@ -302,7 +302,7 @@ class Log:
         self._settle_in()
 
     def _extend(self, records: Sequence[Record]) -> None:
-        """Append records that nobody waits for and that have room, which the caller counts."""
+        """Append records that no reply waits for; the caller has counted their room."""
         for record in records:
             self._open.append(record)
         self.last_lsn += len(records)

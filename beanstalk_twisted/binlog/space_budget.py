@@ -57,7 +57,7 @@ PLENTY_BYTES: Final = 2 * NEW_JOB_BYTES + FRAME_BYTES
 """A new job takes no more than this and twice its body: quicker to say than `new_job_bytes`."""
 
 HALF_FRAME_BYTES: Final = FRAME_TARGET_BYTES // 2
-"""Records of so many bytes begin a new frame at most once; see `frames.EncodedRecords`."""
+"""Records of this many bytes begin at most one frame; see `frames.EncodedRecords`."""
 
 MAX_RUN_RECORDS: Final = HALF_FRAME_BYTES // RECORD_BYTES
 """Records of a `cold.Run`: so it begins a new frame at most once."""

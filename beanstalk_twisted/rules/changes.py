@@ -300,7 +300,7 @@ class Changes:
         return kind is RESERVE and (log.commits_reserves or has_limit)
 
     def _begin_record(self, tube: Tube, size: int, now_ns: int) -> int:
-        """Have room in the log for a record of a job with so many bytes of data, and the tube
+        """Have room in the log for a record of a job with this many bytes of data, and the tube
         defined there.
 
         :return: the record's segment.

@@ -294,7 +294,7 @@ def refuse_beanstalkd(directory: RealDirectory) -> None:
 
     :raise LockHeld: there is one, in use.
     :raise Incompatible: there is one.
-    :raise CannotUse: nobody can tell.
+    :raise CannotUse: that cannot be determined.
     """
     try:
         names = directory.names()

@@ -129,7 +129,7 @@ def test_a_batch_that_waits_plans_no_turns_while_commands_wait_for_room() -> Non
     turns = 0
 
     def room_changed() -> None:
-        """As a service does, but not for ever."""
+        """As a service does, but with an end."""
         nonlocal turns
         turns += 1
         if turns < 100:
@@ -141,7 +141,7 @@ def test_a_batch_that_waits_plans_no_turns_while_commands_wait_for_room() -> Non
 
 
 def put_together(active: ActiveLog, jobs: int) -> None:
-    """Append so many records in one turn."""
+    """Append this many records in one turn."""
     for _ in range(jobs):
         active.put()
     active.write_all()

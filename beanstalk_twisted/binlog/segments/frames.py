@@ -124,7 +124,7 @@ class EncodedRecords:
         return self._full_bytes + self.newest_bytes
 
     def has_room(self, size: int) -> bool:
-        """Whether so many bytes fit into the newest frame."""
+        """Whether this many bytes fit into the newest frame."""
         return self.newest_bytes + size <= FRAME_TARGET_BYTES
 
     def begin_frame(self) -> None:

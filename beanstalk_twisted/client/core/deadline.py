@@ -48,7 +48,7 @@ class Deadline:
         if self._timer is None or due_s < self._due_s:
             self.stop()
             self._due_s = due_s
-            # The clock goes on: what was ahead a moment ago may be over.
+            # The clock advances: what was ahead a moment ago may be over.
             self._timer = self._call_later(max(0.0, due_s - self._seconds()), self._check)
 
     def _check(self) -> None:
