@@ -240,7 +240,8 @@ class Log:
         except struct.error:
             record = b""
         if not record:
-            # With counters that a record can hold.
+            # With counters that a record can hold.  Not in the handler: that far down a function an
+            # exception in one cannot leave it without memory (CPython 3.11).
             record = JobImage(
                 kind, state, reason, priority, job_id, ts_ns, deadline_ns, delay_s, ttr_s, tube_id,
                 reserves, timeouts, releases, buries, kicks, connection,

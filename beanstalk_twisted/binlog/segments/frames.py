@@ -44,7 +44,6 @@ _ZERO_MAGIC = bytes(len(FRAME_MAGIC))
 _PADDING: Final = tuple([bytes(size) for size in range(ALIGN_BYTES)])
 _ID_AT: Final = 1
 _REC_CRC_AT: Final = 12
-_N_REC_AT: Final = 20
 _HEAP_CRC_AT: Final = 56
 _FLAGS_AT: Final = 2
 _KINDS_OF_JOBS: Final = bytes(sorted(JOB_KINDS))
